@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tts.errors import ConfigError, shown
 from tts.registry import Registry
-from tts.text_form import Scope
+from tts.text_form import EVERYTHING, Scope, calls_in
+
+TRUST_PLACES: Final = "TTS_TRUST_PLACES"  # environment variable: "1" lets files of data name places too; child processes inherit it
 
 # Parameters whose texts are prompts, roles or choices of a part. A text for any other parameter may name a file, a server or code.
 OPEN_TEXTS = frozenset(
@@ -59,6 +63,22 @@ OPEN_TEXTS = frozenset(
     }
 )
 _SAFE_TEXTS: Mapping[str, tuple[str, ...]] = {"sandbox": ("landlock", "docker"), "embedder": ("ngrams", "sentences")}
+# Texts of other registries' parts, by the kind and the parameter: choices, roles of models, and addresses that nothing reads until a
+# search begins. No data file begins one: a store's study that calls servers is refused (`tts.experiments.study.stored.check_servers`).
+_OPEN_BY_KIND: Final = frozenset(
+    {
+        ("data set", "difficulty"),
+        ("data set", "operators"),
+        ("data set", "split"),
+        ("task", "answer_cue"),
+        ("verifier", "device"),
+        ("verifier", "model"),
+        ("verifier", "served_as"),
+        ("verifier", "url"),
+        ("verifier", "weights"),
+    }
+)
+_YAML: Final = (".yaml", ".yml")  # endings of records of reward models that are files
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +102,10 @@ class RegisteredNames(Scope):
         if ":" in name:
             raise ConfigError(f"the {table.kind} {name!r} is a place, but only registered names may stand here", hint=self.cure)
         for parameter, value in parameters.items():
-            if not self.allows(parameter, value):
+            if (table.kind, parameter) == ("verifier", "members") and isinstance(value, tuple | list):
+                for member in value:
+                    check_calls(table, member, self)
+            elif not (self.allows(parameter, value) or _is_open(table.kind, parameter, value)):
                 raise ConfigError(
                     f"{parameter} of the {table.kind} {name} is {shown(value)}, but this text may not choose it", hint=self.cure
                 )
@@ -90,7 +113,7 @@ class RegisteredNames(Scope):
     @property
     def cure(self) -> str:
         """The hint of an error."""
-        return "leave it out, or write it in a command, a Python program or a YAML file of your own"
+        return f"if you trust who wrote the file, say --trust-places, or set {TRUST_PLACES}=1: it then may run code"
 
     def allows(self, parameter: str, value: Any) -> bool:
         """Whether a value is open to a parameter."""
@@ -104,3 +127,52 @@ class RegisteredNames(Scope):
     def safe_texts(self) -> Mapping[str, tuple[str, ...]]:
         """The texts that are open to parameters outside of `OPEN_TEXTS`."""
         return _SAFE_TEXTS
+
+
+def _is_open(kind: str, parameter: str, value: Any) -> bool:
+    """Whether a value is open to a parameter of the parts of one kind."""
+    if (kind, parameter) == ("task", "schema"):
+        return isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))  # any other text is a path
+    if (kind, parameter) == ("verifier", "record"):
+        return isinstance(value, str) and not value.endswith(_YAML)
+    return isinstance(value, str) and (kind, parameter) in _OPEN_BY_KIND
+
+
+def check_calls(table: Registry, text: Any, scope: Scope) -> None:
+    """Raise ConfigError unless a text may write its calls. Nothing is imported or made.
+
+    Args:
+        table: The registry of the parts that the text calls.
+        text: The text to check.
+        scope: What the text may name.
+
+    Raises:
+        ConfigError: The text is malformed, no text, or names what is outside of the scope.
+    """
+    if not isinstance(text, str):
+        raise ConfigError(f"the {table.kind} is {shown(text)}, but must be a text")
+    for call in calls_in(text):
+        scope.check(table, call.name, call.parameters())
+
+
+def file_scope() -> Scope:
+    """Return what a text may name that stands in a store, a pool, a performance model or a trace, which another person may have written.
+
+    Returns:
+        Registered names; everything where the environment variable TTS_TRUST_PLACES is "1".
+    """
+    return EVERYTHING if os.environ.get(TRUST_PLACES) == "1" else RegisteredNames()
+
+
+@contextmanager
+def trust_places() -> Generator[None]:
+    """Let files of data name places for the block, here and in processes that are started within it."""
+    before = os.environ.get(TRUST_PLACES)
+    os.environ[TRUST_PLACES] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[TRUST_PLACES]
+        else:
+            os.environ[TRUST_PLACES] = before

@@ -16,6 +16,7 @@ from tests.search import places
 from tts.cli.app import app
 from tts.experiments.datasets import get, load
 from tts.experiments.run.runner import PreparedStudy
+from tts.scopes import TRUST_PLACES
 
 PARTS, DATA = "tests.search.places", "tests.experiments.places"
 YAML = f"""
@@ -56,9 +57,12 @@ def test_a_yaml_names_own_parts_of_every_kind() -> None:
     assert f"{PARTS}:Pair(n=3) | weighted" in study.table()
 
 
-def test_own_parts_are_in_the_snapshot_and_the_study_resumes_from_it() -> None:
+def test_own_parts_are_in_the_snapshot_and_the_study_resumes_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
     study = tts.Study.from_yaml(YAML)
     study.run(shard=(1, 2), progress=False)
+    with pytest.raises(tts.ConfigError, match="TTS_TRUST_PLACES=1"):  # whoever wrote a store may not name code
+        _ = tts.Study.stored("own").config
+    monkeypatch.setenv(TRUST_PLACES, "1")
     stored = tts.Study.stored("own")
     assert stored.config == study.config
     assert stored.config.strategies[0] == f"{PARTS}:Pair(n=3) | weighted"

@@ -37,4 +37,4 @@ class RevisingTask(ArithmeticTask):
 @pytest.fixture
 def revising(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the task "arithmetic" have those prompts."""
-    monkeypatch.setitem(tasks._TABLE.entries, "arithmetic", "tests.support.revising:RevisingTask")
+    monkeypatch.setitem(tasks.TABLE.entries, "arithmetic", "tests.support.revising:RevisingTask")

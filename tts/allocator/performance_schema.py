@@ -16,6 +16,7 @@ from tts.allocator.difficulty import LURES, RATES, Floats, Population
 from tts.allocator.gauges import Gauge, PromptProbe, Reading
 from tts.allocator.performance_file import FORMAT, PLAIN, REFIT, Unit, draws_plain, other_models
 from tts.errors import ConfigError, TTSError, shown
+from tts.scopes import file_scope
 from tts.search.plan import parse
 from tts.search.protocols import StrategyProtocol
 from tts.sections import Section, main_fault, refusal
@@ -109,10 +110,10 @@ class _File(_Part):
     def _strategy(self, name: str) -> StrategyProtocol:
         """Return the strategy of a curve."""
         try:
-            strategy = parse(name).strategy
+            strategy = parse(name, file_scope()).strategy
         except TTSError as failure:
             why = f"curves.{name} is of no strategy that is here: {failure.cause}"
-            raise ConfigError(why, hint="or install the package that has it") from None
+            raise ConfigError(why, hint="; ".join(filter(None, (failure.hint, "or install the package that has it")))) from None
         if strategy.registered_as == "auto":
             raise ConfigError(f"curves.{name} is of auto, but must be of a strategy that auto may choose")
         for role in other_models(strategy):

@@ -18,6 +18,8 @@ from tts.allocator.performance import PerformanceModel
 from tts.allocator.performance_file import REFIT
 from tts.models.registry import REINSTALL, SHIPPED
 from tts.places import place_of
+from tts.scopes import file_scope
+from tts.text_form import Scope
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import VerifierProtocol
 
@@ -42,7 +44,7 @@ def load(model: str) -> PerformanceModel:
         version = _version(path)
     except (OSError, ValueError):  # which `PerformanceModel.load` explains
         return PerformanceModel.load(path, cure=cure)
-    return _loaded(path, cure, version)
+    return _loaded(path, cure, version, file_scope())
 
 
 def _version(path: Path) -> _Version:
@@ -51,9 +53,9 @@ def _version(path: Path) -> _Version:
 
 
 @lru_cache(maxsize=32)
-def _loaded(path: Path, cure: str, version: _Version) -> PerformanceModel:
-    """Return the performance model in a version of a file."""
-    del version
+def _loaded(path: Path, cure: str, version: _Version, scope: Scope) -> PerformanceModel:
+    """Return the performance model in a version of a file, whose strategies are within a scope."""
+    del version, scope
     return PerformanceModel.load(path, cure=cure)
 
 

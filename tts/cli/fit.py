@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tts.cli.runs import StoreFile
+from tts.cli.runs import StoreFile, TrustPlaces
 from tts.display import visible
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def fit(
     out: Annotated[Path, typer.Option(metavar="FILE", help="The performance model, JSON.")] = Path("performance.json"),
     unit: Annotated[str, typer.Option(help="Of cost, in which models are compared: usd, flops or tokens.")] = "usd",
     store: StoreFile = None,
+    _: TrustPlaces = False,
 ) -> None:
     """Fit the accuracy of each strategy by difficulty and cost, and print how well it predicts held-out problems.
 

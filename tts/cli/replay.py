@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tts.cli.runs import AsCsv, AsJson, StoreFile, StudyName
+from tts.cli.runs import AsCsv, AsJson, StoreFile, StudyName, TrustPlaces
 from tts.display import visible
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def replay(  # noqa: PLR0913 - the options of the command
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw them too: FILE.png, FILE.svg or FILE.pdf.")] = None,
     x: Annotated[str, typer.Option(help="What the figure has accuracy against: samples, tokens, generated_tokens.")] = "samples",
     store: StoreFile = None,
+    _: TrustPlaces = False,
 ) -> None:
     """Print the accuracy of strategies on the recorded samples of a study (`tts sample`).
 

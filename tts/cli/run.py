@@ -9,7 +9,7 @@ import typer
 
 from tts.cli.boundary import FAILED, INTERRUPTED, ended_by_sigterm, warn
 from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
-from tts.cli.runs import DryRun, StoreFile
+from tts.cli.runs import DryRun, StoreFile, TrustPlaces
 from tts.display import visible
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def run(  # noqa: PLR0913 - the options of the command
     shard: Annotated[str, typer.Option(metavar="I/N", help="Run part I of N only, from 1: for arrays of jobs.")] = "1/1",
     executor: Annotated[str, typer.Option(help="Where cells run: local, or ray for a cluster.")] = "local",
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run cells again that failed before.")] = False,
+    _: TrustPlaces = False,
 ) -> None:
     """Run a study, or the cells of it that have no result yet.
 

@@ -16,6 +16,19 @@ RunStudy = Annotated[str | None, typer.Option("--run", metavar="STUDY", help="A 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. Nothing is spent or written.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _trust(context: typer.Context, trusted: bool) -> None:  # noqa: FBT001 - the form of a typer callback
+    """Let files of data name code while the command runs."""
+    if trusted:
+        from tts.scopes import trust_places
+
+        context.with_resource(trust_places())
+
+
+TrustPlaces = Annotated[
+    bool, typer.Option("--trust-places", callback=_trust, help="Let stores and performance models name code: you trust who wrote them.")
+]
 StoreFile = Annotated[Path | None, typer.Option("--store", metavar="FILE", help="Where results are kept, if not .tts/store.sqlite.")]
 
 
@@ -23,10 +36,12 @@ def runs(
     *,
     store: StoreFile = None,
     check: Annotated[bool, typer.Option("--check", help="Read every result, and compare it with its checksum.")] = False,
+    _: TrustPlaces = False,
 ) -> None:
     """List the studies that have been run, the newest last.
 
-    --check reads the whole store instead. It ends with 1 where the file is damaged, or a result is not as it was written.
+    --check reads the whole store instead. It ends with 1 where the file is damaged, a result is not as it was written, or a text names
+    code, a file or a server.
     """
     if check:
         _check(store)
@@ -65,15 +80,21 @@ def _check(store: Path | None) -> None:
     """Print whether a store is whole, and raise where it is not."""
     from tts.errors import TTSError
     from tts.experiments.store.store import Store, default_store
+    from tts.scopes import RegisteredNames
 
     path = store or default_store()
     with Store.existing(path) as opened:
         found = opened.check()
     unknown = f"; {found.unknown:,} results of an earlier revision have no checksum" if found.unknown else ""
-    if found.ok:
+    if found.ok and not found.foreign:
         typer.echo(f"{found.whole:,} results are as they were written{unknown}")
         return
-    for line in (*(f"file: {fault}" for fault in found.faults), *(f"result: {key}" for key in found.damaged)):
-        typer.echo(one_visible_line(line))
+    lines = {"file": found.faults, "result": found.damaged, "text": found.foreign}
+    for what, of in lines.items():
+        for line in of:
+            typer.echo(one_visible_line(f"{what}: {line}"))
+    if found.ok:
+        count = f"{len(found.foreign):,} {'text reaches' if len(found.foreign) == 1 else 'texts reach'} code, files or servers"
+        raise TTSError(f"store {path}: {count}, and commands that resolve them refuse it{unknown}", hint=RegisteredNames().cure)
     count = f"{len(found.damaged):,} of {found.whole + len(found.damaged):,} results are" if found.damaged else "the file is"
     raise TTSError(f"store {path}: {count} damaged{unknown}", hint="put back a copy of it, or run the study in another file with --store")

@@ -9,7 +9,7 @@ import typer
 
 from tts.cli.model_options import ExtraBody, KeyFrom, ModelName, NoProbe, Rpm, Settings, Tpm, Url, settings_of
 from tts.cli.run import carry_out
-from tts.cli.runs import DryRun, StoreFile
+from tts.cli.runs import DryRun, StoreFile, TrustPlaces
 
 if TYPE_CHECKING:
     from tts.experiments.study.config import StudyConfig
@@ -35,6 +35,7 @@ def sample(  # noqa: PLR0913 - the options of the command
     ] = None,
     dry_run: DryRun = False,
     store: StoreFile = None,
+    _: TrustPlaces = False,
 ) -> None:
     """Draw n samples of each problem, score them, and store them.
 

@@ -12,6 +12,7 @@ import typer
 
 from tts.cli.boundary import ended_by_sigterm
 from tts.cli.model_options import ModelName
+from tts.cli.runs import TrustPlaces
 
 if TYPE_CHECKING:
     from tts.serve.config import GatewayConfig
@@ -25,6 +26,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Where it listens; 0: any free port.")] = 8400,
     workers: Annotated[int, typer.Option(help="Processes, each with its models, queue and limits; they share the store.")] = 1,
+    _: TrustPlaces = False,
 ) -> None:
     """Serve searches to any client of the OpenAI API. It ends with Ctrl-C."""
     from tts.errors import ConfigError, missing_extra

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, report
 from tts.cli.model_options import ExtraBody, KeyFrom, ModelName, NoProbe, Rpm, Settings, Tpm, Url, named_model, settings_of
+from tts.cli.runs import TrustPlaces
 
 if TYPE_CHECKING:
     from tts.backends.base import Sampling
@@ -62,10 +63,9 @@ def solve(  # noqa: PLR0913 - the options of the command
     explain: Annotated[bool, typer.Option("--explain", help="Say why the strategy went on as it did, and why it stopped.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As --print json.")] = False,
     printed: Annotated[str, typer.Option("--print", metavar="WHAT", help="table, json, or alone: solution (its text), answer.")] = "table",
-    trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the whole search: FILE.html or FILE.json; FILE.svg is a picture of its tree.")
-    ] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the search: FILE.html or .json; FILE.svg draws it.")] = None,
     debug: Debug = False,
+    _: TrustPlaces = False,
 ) -> None:
     """Solve one problem within a hard budget.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tts.cli.boundary import warn, within_boundary
-from tts.cli.runs import AsJson, RunStudy, StoreFile
+from tts.cli.runs import AsJson, RunStudy, StoreFile, TrustPlaces
 from tts.cli.terminal import facts, output, table
 from tts.display import one_visible_line, visible
 
@@ -69,6 +69,7 @@ def report(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: FILE.png, FILE.svg or FILE.pdf.")] = None,
     as_json: AsJson = False,
     store: StoreFile = None,
+    _: TrustPlaces = False,
 ) -> None:
     """Report the quality of a study's verifiers on recorded candidates with reference answers.
 
@@ -106,6 +107,7 @@ def threshold(
     delta: Annotated[float, typer.Option(help="The probability, over sets of calibration problems, that the risk is exceeded.")] = 0.05,
     as_json: AsJson = False,
     store: StoreFile = None,
+    _: TrustPlaces = False,
 ) -> None:
     """Choose the least confidence at which to answer, so that the share of wrong answers stays below a given risk.
 

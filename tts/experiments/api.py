@@ -32,6 +32,7 @@ from tts.experiments.store.store import Store, default_store
 from tts.experiments.study.config import StudyConfig, study_config
 from tts.experiments.study.file import read_study
 from tts.experiments.study.record import Result, StoredStudy
+from tts.experiments.study.stored import check_servers, stored_config
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,6 +77,7 @@ class Study(Replayable):
     def _set(self, config: StudyConfig | None, *, find: str | None = None, store: str | Path | None = None) -> Self:
         self._config, self._find = config, find
         self._id: int | None = None
+        self._of_store = False  # whether its configuration is a store's
         self.store = default_store() if store is None else Path(store)
         return self
 
@@ -112,8 +114,8 @@ class Study(Replayable):
         """
         if self._config is None:
             with self._opened() as (_, found):
-                snapshot = found.runs[-1].snapshot
-            self._config = study_config({**snapshot["configuration"], "concurrency": snapshot["concurrency"]})
+                self._config = stored_config(found.runs[-1].snapshot)
+            self._of_store = True
         return self._config
 
     @property
@@ -164,6 +166,8 @@ class Study(Replayable):
         if not 1 <= index <= count:
             raise ConfigError(f"shard is {shard}, but must be (i, n) with i from 1 to n", hint="for example (1, 8), for jobs 1 to 8")
         config = self.config
+        if self._of_store:
+            check_servers(config)
         if store is not None:
             self.store = Path(store)
         with PreparedStudy(config, executor) as prepared, Store(self.store) as opened, show_progress(config.name, enabled=progress) as told:
@@ -185,6 +189,7 @@ class Study(Replayable):
         """
         pool = pool_study(self.config, n).model_copy(update={"name": name or f"{self.config.name}-pool"})
         drawn = Study.__new__(Study)._set(pool, store=self.store)
+        drawn._of_store = self._of_store
         drawn.run(store, progress=progress)
         return drawn
 

@@ -22,12 +22,12 @@ TASKS = {
     "text": "tts.tasks.text:TextTask",
 }
 
-_TABLE = Registry("task", "tts.tasks", TASKS)
+TABLE = Registry("task", "tts.tasks", TASKS)
 
 
 def names() -> list[str]:
     """Return the name of every task, ours and those of other packages, sorted."""
-    return _TABLE.names()
+    return TABLE.names()
 
 
 def get(name: str) -> TaskProtocol:
@@ -40,8 +40,8 @@ def get(name: str) -> TaskProtocol:
         ConfigError: no task has that name, a parameter is wrong, or what another package registered under it is no task.
     """
     if "(" in name:
-        return _complete(parse_call(_TABLE, name), f"task {name!r}")
-    return _made(_TABLE.get(name), f"task {name!r}")
+        return _complete(parse_call(TABLE, name), f"task {name!r}")
+    return _made(TABLE.get(name), f"task {name!r}")
 
 
 def make_task(given: TaskProtocol | type[TaskProtocol]) -> TaskProtocol:

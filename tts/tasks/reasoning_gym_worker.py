@@ -92,8 +92,8 @@ def mathematics(parse_expr: Callable[..., Any], text: str, *arguments: Any, **op
     return parse_expr(text, *arguments, **options)
 
 
-def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> dict[str, Any]:
-    """Return the first different problems of a generator as {"entries": …}, or what is wrong as {"unknown": …} or {"wrong": …}."""
+def _unknown(generator: str, config: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what is unknown of a generator and its parameters; None: nothing is."""
     # A mixture of others, made of objects that no configuration can write.
     known = {name: kinds for name, kinds in DATASETS.items() if name != "composite"}
     if generator not in known:
@@ -102,6 +102,13 @@ def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> di
     for name in config:
         if name not in names:
             return {"unknown": f"parameter of the generator {generator!r}", "name": name, "known": sorted(names)}
+    return None
+
+
+def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> dict[str, Any]:
+    """Return the first different problems of a generator as {"entries": …}, or what is wrong as {"unknown": …} or {"wrong": …}."""
+    if (unknown := _unknown(generator, config)) is not None:
+        return unknown
     size = max(_SPARE, 2 * limit)
     try:
         dataset = reasoning_gym.create_dataset(generator, **config, seed=seed, size=size)
@@ -139,7 +146,10 @@ def score(reference: str, answer: str) -> float:
 
 @functools.lru_cache(maxsize=16)
 def _scorer(generator: str, config: str) -> Any:
-    return reasoning_gym.create_dataset(generator, **json.loads(config), seed=0, size=1)
+    parameters = json.loads(config)
+    if (unknown := _unknown(generator, parameters)) is not None:  # the reference may be another person's
+        raise ValueError(f"{unknown['unknown']} {unknown['name']!r} is unknown")
+    return reasoning_gym.create_dataset(generator, **parameters, seed=0, size=1)
 
 
 def packed(item: Any) -> Any:

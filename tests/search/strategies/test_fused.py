@@ -113,7 +113,7 @@ def test_a_subset_larger_than_the_population_is_refused() -> None:
 def test_a_task_without_the_prompt_is_refused_before_anything_is_read(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from tts import tasks
 
-    monkeypatch.setitem(tasks._TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
+    monkeypatch.setitem(tasks.TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
     backend = ToyBackend(LANGUAGE)
     end = searched(make_run(PROBLEM, Budget(samples=9), plan, backend))
     assert isinstance(end.solution, ConfigError)
@@ -124,7 +124,7 @@ def test_a_task_without_the_prompt_is_refused_before_anything_is_read(plan: str,
 def test_one_population_needs_no_such_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     from tts import tasks
 
-    monkeypatch.setitem(tasks._TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
+    monkeypatch.setitem(tasks.TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
     assert search("recursive_self_aggregation(n=4, rounds=1)").solution.answer is not None
 
 

@@ -83,7 +83,7 @@ def test_an_attempt_that_the_task_does_not_show_begins_the_chain_anew() -> None:
 def test_a_task_without_revisions_is_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     from tts import tasks
 
-    monkeypatch.setitem(tasks._TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
+    monkeypatch.setitem(tasks.TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
     backend = ToyBackend(LANGUAGE)
     end = searched(make_run(PROBLEM, Budget(samples=9), "sequential_revision(chains=2, length=2)", backend))
     assert isinstance(end.solution, ConfigError)

@@ -144,7 +144,7 @@ def test_where_the_task_shows_nothing_the_round_starts_from_the_problem() -> Non
 def test_a_task_without_such_prompts_is_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     from tts import tasks
 
-    monkeypatch.setitem(tasks._TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
+    monkeypatch.setitem(tasks.TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
     backend = ToyBackend(LANGUAGE)
     end = searched(make_run("3 + 4", Budget(samples=9), "semantic_entropy(n=2)", backend))
     assert isinstance(end.solution, ConfigError)

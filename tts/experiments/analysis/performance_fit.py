@@ -32,6 +32,7 @@ from tts.experiments.analysis.recorded_search import RecordedSearch
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import load_problems
 from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.scopes import file_scope
 from tts.search.plan import Plan, parse
 from tts.search.protocols import SelectionProtocol
 from tts.search.selections.majority import Majority
@@ -132,7 +133,7 @@ class PerformanceData:
         tokens = float(best.tokens[-1] / best.sizes[-1])
         shares = {text: (each.sizes, each.right) for text, each in sampled.items()}
         leader, second, samples = np.array([_votes(pool) for pool in drawn]).T
-        if not any(other_models(parse(result.cell.strategy).strategy) for result in every):
+        if not any(other_models(parse(result.cell.strategy, file_scope()).strategy) for result in every):
             unit, plain = "tokens", tokens
         else:
             keys = {pool.cell.key for pool in chosen}
@@ -162,7 +163,7 @@ class PerformanceData:
         return PerformanceModel(
             model=model, task=task, verifiers=dict(self.cell.verifiers), source=source, problems=self.problems, tokens=self.tokens,
             population=population, curves=kept, first=self.first, unit=self.unit,
-            models={role: models.get(role, role) for text in kept for role in other_models(parse(text).strategy)},
+            models={role: models.get(role, role) for text in kept for role in other_models(parse(text, file_scope()).strategy)},
         )  # fmt: skip
 
     def _fitted(self, rows: Whole, rng: np.random.Generator) -> tuple[Population, dict[str, PerformanceCurve]]:
@@ -258,7 +259,7 @@ def _greedy(results: Sequence[Result], pools: Sequence[ProblemPool]) -> tuple[fl
     """
     found: dict[float, dict[_Problem, RecordedSample]] = defaultdict(dict)
     for result in results:
-        strategy = parse(result.cell.strategy).strategy
+        strategy = parse(result.cell.strategy, file_scope()).strategy
         if isinstance(strategy, Single) and strategy.temperature is not None and result.drawn:
             drawn, known = result.drawn[0], found[strategy.temperature]
             place = (result.cell.dataset, result.cell.problem)
@@ -348,7 +349,7 @@ def _others(results: Sequence[Result], problems: Sequence[_Problem], plain: floa
     place = {problem: i for i, problem in enumerate(problems)}
     runs: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
-        strategy = parse(result.cell.strategy).strategy
+        strategy = parse(result.cell.strategy, file_scope()).strategy
         if result.right is not None and (other_models(strategy) or not isinstance(strategy, _NOT_SEARCHES)):
             runs[result.cell.strategy][str(sorted(result.cell.budget.items()))].append(result)
     found: dict[str, tuple[Floats, Floats]] = {}

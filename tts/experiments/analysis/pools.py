@@ -16,8 +16,10 @@ from tts.checks import check_int
 from tts.errors import ConfigError
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.scopes import file_scope
 from tts.search.plan import parse
 from tts.search.strategies.best_of_n import BestOfN
+from tts.text_form import Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +95,7 @@ def _pool(result: Result) -> ProblemPool | str:
         return "failed"
     if result.drawn is None:
         return "did not record their candidates"
-    law = _law(result.cell.strategy)
+    law = _law(result.cell.strategy, file_scope())
     if isinstance(law, str):
         return law
     if set(result.cell.budget) != {"samples"}:
@@ -108,9 +110,9 @@ def _pool(result: Result) -> ProblemPool | str:
 
 
 @cache
-def _law(strategy: str) -> BestOfN | str:
+def _law(strategy: str, scope: Scope) -> BestOfN | str:
     """Return the law by which a strategy draws its samples, or the reason that they are not a pool."""
-    plan = parse(strategy)
+    plan = parse(strategy, scope)
     if not isinstance(plan.strategy, BestOfN):
         return "are of another strategy than best_of_n"
     if plan.stopping is not None and plan.stopping.registered_as != "never":

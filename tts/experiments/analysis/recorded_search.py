@@ -18,6 +18,7 @@ from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.scoring_cost import cost_of
 from tts.experiments.study.record import RecordedSample
 from tts.registry import Registry
+from tts.scopes import check_calls, file_scope
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.algorithms.embedding import Embedder, HashedNgrams
 from tts.search.ends import GoesByScores, StopDecision, StopRuleProtocol
@@ -27,8 +28,9 @@ from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.search.votes import Candidates
 from tts.solver.verifier_roles import made
-from tts.text_form import parse_call
+from tts.text_form import Scope, parse_call
 from tts.types import Candidate, Problem, Status, Trajectory
+from tts.verifiers import VERIFIERS
 from tts.verifiers.base import StepScores, VerifierProtocol
 from tts.verifiers.function import FunctionVerifier
 
@@ -218,7 +220,7 @@ class RecordedScores:
         text = self._pool.cell.verifiers.get(role)
         if text is None:
             raise self._unscored(role)
-        return _made(text)
+        return _made(text, file_scope())
 
     async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
         """Return vectors, as `Search.embed` would."""
@@ -269,10 +271,11 @@ def score_of(drawn: RecordedSample, role: str, aggregate: str) -> float:
 
 
 @cache
-def _made(verifier: str) -> VerifierProtocol:
+def _made(verifier: str, scope: Scope) -> VerifierProtocol:
     if verifier.startswith("recorded"):
-        return parse_call(_IMPORTED, verifier)
-    return (made(verifier) or {})["main"]
+        return parse_call(_IMPORTED, verifier, scope)
+    check_calls(VERIFIERS, verifier, scope)
+    return (made(verifier) or {})["main"]  # its text is within the scope
 
 
 def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> VerifierProtocol:

@@ -18,12 +18,14 @@ from tts.experiments.run.forecast import scoring_of
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
-from tts.search.plan import parse, stored_text
+from tts.scopes import file_scope
+from tts.search.plan import Plan, parse, stored_text
 from tts.solver.model_cache import ModelCache
 from tts.solver.problem_run import ProblemRun
 from tts.solver.solver import Solver
 from tts.solver.verifier_roles import own_verifier
 from tts.tasks.base import TaskProtocol
+from tts.text_form import EVERYTHING
 from tts.threads import in_thread
 from tts.types import Problem, Solution, Usage
 
@@ -43,7 +45,7 @@ class LocalExecutor:
     def __init__(self, config: StudyConfig, problems: Problems, *, clock: Callable[[], float] = time.time) -> None:
         self._config, self._problems, self._clock = config, problems, clock
         self._cache = ModelCache()
-        self._plan = functools.cache(parse)
+        self._plan = functools.cache(self._parse_plan)
         self._spent: dict[str, int] = {}
         self._traced = {(data, name) for data, of in problems.items() for name in list(of)[: config.record.traces]}
         self.slots = config.concurrency
@@ -113,6 +115,11 @@ class LocalExecutor:
         if given is None:
             given = {"main": own_verifier(self._config.models[name].records()["policy"], run.task.name)}
         return {role: given[role] for role in run.verifiers}
+
+    def _parse_plan(self, text: str) -> Plan:
+        """Return the plan of a cell. A text that this study does not write is the store's, which another person may have written."""
+        own = any(text in setting.strategies.values() for setting in self.settings.values())
+        return parse(text, EVERYTHING if own else file_scope())
 
     async def run(self, cell: Cell) -> CellResult:
         """Run a cell; see `Executor`."""

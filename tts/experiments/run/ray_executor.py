@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,7 @@ from tts.experiments.run.local_executor import LocalExecutor, one_line
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, Settings
 from tts.experiments.study.record import Cell
+from tts.scopes import TRUST_PLACES
 from tts.solver.model_cache import LOOP
 
 _TIMEOUT_S = 2.0  # for a worker to report its tokens; one that loads models does not answer
@@ -26,8 +28,9 @@ _TIMEOUT_S = 2.0  # for a worker to report its tokens; one that loads models doe
 class RayWorker:
     """A worker process with a `LocalExecutor`. Models are loaded on the first call, so that errors are returned to the caller."""
 
-    def __init__(self, config: StudyConfig, problems: Problems) -> None:
+    def __init__(self, config: StudyConfig, problems: Problems, trust: str = "0") -> None:
         self._config, self._problems = config, problems
+        os.environ[TRUST_PLACES] = trust  # a worker of a cluster does not inherit the environment of the caller
 
     @cached_property
     def _executor(self) -> LocalExecutor:
@@ -69,7 +72,8 @@ class RayExecutor:
         kind, count = ("num_gpus", int(has["GPU"])) if has.get("GPU", 0) >= 1 else ("num_cpus", max(1, int(has.get("CPU", 1))))
         make = ray.remote(**{kind: 1}, max_concurrency=config.concurrency + 1)(RayWorker)
         shared = ray.put(problems)
-        self._start: Callable[[], Any] = lambda: make.remote(config, shared)
+        trust = os.environ.get(TRUST_PLACES, "0")
+        self._start: Callable[[], Any] = lambda: make.remote(config, shared, trust)
         self._workers = [self._start() for _ in range(count)]
         self._busy = [0] * count
         self._at: dict[str, int] = {}

@@ -7,9 +7,14 @@ in no index, so they have checksums.
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from tts.experiments.study.stored import condition_faults, configuration_faults
+from tts.scopes import file_scope
 
 _PAGE: Final = 500  # results read in one query
 _MOST_FAULTS: Final = 20  # of the file that are listed
@@ -22,12 +27,14 @@ class StoreCheck:
     Args:
         whole: results whose checksum holds. unknown: results without one, of earlier revisions.
         damaged: keys of the cells whose results or traces were changed. faults: of the file, in SQLite's words.
+        foreign: what texts name that a store may not name (`tts.scopes.file_scope`): code, files or servers.
     """
 
     whole: int
     unknown: int
     damaged: tuple[str, ...]
     faults: tuple[str, ...]
+    foreign: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -65,7 +72,26 @@ def checked(db: sqlite3.Connection) -> StoreCheck:
             else:
                 damaged.append(str(key))
         last = rows[-1][0]
-    return StoreCheck(whole, unknown, tuple(damaged), ())
+    return StoreCheck(whole, unknown, tuple(damaged), (), tuple(dict.fromkeys(_foreign(db))))
+
+
+def _foreign(db: sqlite3.Connection) -> Iterator[str]:
+    """Yield what is wrong with the texts of a store that name parts."""
+    scope = file_scope()
+    for (body,) in db.execute("SELECT body FROM conditions ORDER BY id"):
+        yield from (str(fault.cause) for fault in condition_faults(_value(body), scope))
+    for (snapshot,) in db.execute("SELECT snapshot FROM runs ORDER BY id"):
+        described = _value(snapshot)
+        configuration = described.get("configuration") if isinstance(described, dict) else None
+        yield from (str(fault.cause) for fault in configuration_faults(configuration, scope))
+
+
+def _value(text: Any) -> Any:
+    """Return the value of a JSON text; None where it is none, which no command can read."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _holds(key: object, parts: list[object], known: bytes) -> bool:

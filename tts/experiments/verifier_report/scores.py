@@ -21,7 +21,9 @@ from tts.experiments.analysis.curves import Floats, Whole
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.recorded_search import score_of
 from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.scopes import check_calls, file_scope
 from tts.solver.verifier_roles import made
+from tts.verifiers import VERIFIERS
 from tts.verifiers.ranges import range_of
 
 
@@ -174,9 +176,15 @@ def _scored(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
 
 
 def _known(verifier: str, scores: Floats) -> tuple[tuple[float, float] | None, bool]:
-    """Return the range of a verifier, and whether it needs the answer; (None, False) where it cannot be loaded here."""
+    """Return the range of a verifier, and whether it needs the answer; (None, False) where it cannot be loaded here.
+
+    Raises:
+        ConfigError: a store may not name it.
+    """
+    if verifier:
+        check_calls(VERIFIERS, verifier, file_scope())
     try:
-        one = (made(verifier) or {})["main"]
+        one = (made(verifier) or {})["main"]  # its text is within the scope
         return range_of(one, scores), one.oracle
     except TTSError:
         return None, False

@@ -14,6 +14,7 @@ from tts.experiments.analysis.curves import verifiers_in_words
 from tts.experiments.output.tables import text_of
 from tts.experiments.output.words import in_percent
 from tts.experiments.study.record import Result
+from tts.scopes import file_scope
 from tts.search.algorithms.calibration import Threshold, choose_threshold
 from tts.search.plan import SELECTIONS, Plan, parse
 from tts.search.protocols import SelectionProtocol
@@ -76,7 +77,7 @@ def _chosen(results: Sequence[Result], budget: str, risk: float, delta: float) -
         problems=len(results),
         accuracy=sum(right) / len(right),
         threshold=threshold,
-        plan="" if math.isinf(threshold.value) else _with(parse(cell.strategy), threshold.value),
+        plan="" if math.isinf(threshold.value) else _with(parse(cell.strategy, file_scope()), threshold.value),
     )
 
 

@@ -1,0 +1,169 @@
+"""Texts of a store that name parts: which of them a store may name, since another person may have written it (`tts.scopes`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from tts.backends import BACKENDS
+from tts.errors import ConfigError, shown
+from tts.experiments import datasets
+from tts.experiments.datasets import DATASETS
+from tts.experiments.study.config import StudyConfig, as_list, study_config
+from tts.registry import Registry
+from tts.scopes import RegisteredNames, check_calls, file_scope
+from tts.search.plan import SELECTIONS, STRATEGIES
+from tts.solver.verifier_roles import NO_VERIFIERS
+from tts.tasks import TABLE
+from tts.text_form import EVERYTHING, Scope, calls_in
+from tts.verifiers import VERIFIERS
+
+# Settings of a model that a store may have: rates, sizes, words. `task` and `verifier` are checked as texts; `headers` and `query` go to
+# servers, which a stored study may not choose.
+_SETTINGS: Final = frozenset(
+    (
+        *("usd_in", "usd_reused", "usd_out", "rpm", "tpm", "probe", "capabilities", "headers", "query", "served_as", "extra_body"),
+        *("parameters", "context", "expected_tokens", "licence", "description", "step", "thought", "task", "verifier"),
+    )
+)
+
+
+def stored_config(snapshot: Mapping[str, Any]) -> StudyConfig:
+    """Return the study that the snapshot of a run describes.
+
+    Args:
+        snapshot: The snapshot, as the store has it.
+
+    Raises:
+        ConfigError: It names what a store may not name, or is no configuration that is valid here.
+    """
+    for fault in configuration_faults(snapshot["configuration"], file_scope()):
+        raise fault
+    return study_config({**snapshot["configuration"], "concurrency": snapshot["concurrency"]})
+
+
+def check_servers(config: StudyConfig) -> None:
+    """Refuse to run a store's study that calls servers: their addresses would get the user's keys.
+
+    Args:
+        config: The study, as a store describes it.
+
+    Raises:
+        ConfigError: A model has an address.
+    """
+    if file_scope() is EVERYTHING:
+        return
+    for name, model in config.models.items():
+        if model.url:
+            raise _server(model.url[0])
+        for text in (config.verifiers_of(name) or {}).values():
+            check_calls(VERIFIERS, text, _WithoutServers())
+
+
+@dataclass(frozen=True, slots=True)
+class _WithoutServers(RegisteredNames):
+    """Registered names, of which none has the address of a server."""
+
+    def check(self, table: Registry, name: str, parameters: dict[str, Any]) -> None:
+        super(_WithoutServers, self).check(table, name, parameters)
+        if parameters.get("url") is not None:
+            raise _server(parameters["url"])
+
+
+def _server(url: str) -> ConfigError:
+    return ConfigError(
+        f"the store names the server {url!r}, but a store may not choose servers",
+        hint="run the study from its own file, or set TTS_TRUST_PLACES=1 if you trust who wrote the store",
+    )
+
+
+def condition_faults(condition: Any, scope: Scope) -> Iterator[ConfigError]:
+    """Yield what is wrong with the texts that the cells of a store share.
+
+    Args:
+        condition: The body of a condition, parsed.
+        scope: What texts may name.
+    """
+    if isinstance(condition, dict) and scope is not EVERYTHING:
+        yield from _faults(condition.get("strategy"), lambda text: _check_plan(text, scope))
+        for text in _values(condition.get("verifiers")):
+            yield from _faults(text, lambda given: check_calls(VERIFIERS, given, scope))
+
+
+def configuration_faults(configuration: Any, scope: Scope) -> Iterator[ConfigError]:
+    """Yield what is wrong with the texts of a study's configuration.
+
+    Args:
+        configuration: The configuration as plain values; imported samples have no parts.
+        scope: What texts may name.
+    """
+    if scope is EVERYTHING or not isinstance(configuration, dict):
+        return
+
+    def within(table: Registry, text: Any) -> Iterator[ConfigError]:
+        yield from _faults(text, lambda given: check_calls(table, given, scope))
+
+    for text in as_list(configuration.get("strategies")):
+        yield from _faults(text, lambda given: _check_plan(given, scope))
+    yield from within(TABLE, configuration.get("task"))
+    models = [one for one in _values(configuration.get("models")) if isinstance(one, dict)]
+    for one in models:
+        settings = one.get("settings")
+        own = cast("dict[str, Any]", settings) if isinstance(settings, dict) else {}
+        yield from within(BACKENDS, one.get("backend"))
+        yield from within(TABLE, own.get("task"))
+        yield from within(VERIFIERS, own.get("verifier") or None)
+        yield from _faults(own, _check_settings)
+    for given in (configuration.get("verifiers"), *(one.get("verifiers") for one in models)):
+        for text in _values(given):
+            if text != NO_VERIFIERS:
+                yield from within(VERIFIERS, text)
+    for one in as_list(configuration.get("problems")):
+        if isinstance(one, dict):
+            yield from _faults(one, lambda given: _check_problems(given, scope))
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings of a model that may name code, files or servers."""
+    for name, value in settings.items():
+        if name not in _SETTINGS:
+            raise ConfigError(
+                f"the setting {name} of a model is {shown(value)}, but a store may not choose it", hint=RegisteredNames().cure
+            )
+
+
+def _check_plan(text: Any, scope: Scope) -> None:
+    """Refuse a plan with a part that is outside of a scope; nothing is made."""
+    if not isinstance(text, str):
+        raise ConfigError(f"the strategy is {text!r}, but must be a text")
+    for place, call in enumerate(calls_in(text)):
+        scope.check(SELECTIONS if place else STRATEGIES, call.name, call.parameters())
+
+
+def _check_problems(given: Mapping[str, Any], scope: Scope) -> None:
+    """Refuse a data set at a place, and parameters that reach code. A file of rows, named by its path, is data."""
+    parameters = {name: value for name, value in given.items() if name not in ("dataset", "name", "limit", "group_by", "fields")}
+    if (task := parameters.pop("task", None)) is not None:
+        check_calls(TABLE, task, scope)
+    name = given.get("dataset")
+    if not isinstance(name, str):
+        raise ConfigError(f"the data set is {name!r}, but must be a text")
+    if name == "file":
+        parameters.pop("path", None)
+    if not datasets.is_file(name):
+        scope.check(DATASETS, name, parameters)
+
+
+def _faults(given: Any, check: Callable[[Any], object]) -> Iterator[ConfigError]:
+    """Yield the error that a check raises; what is not given has none."""
+    if given is not None:
+        try:
+            check(given)
+        except ConfigError as failure:
+            yield failure
+
+
+def _values(given: Any) -> list[Any]:
+    """Return the values of a mapping, the members of a list, and any other value alone; none for None."""
+    return [] if given is None else list(given.values()) if isinstance(given, dict) else as_list(given)
