@@ -61,7 +61,7 @@ class SearchState:
         answered: whether a candidate has an answer. stopped: the decision of the stop rule, once it has stopped.
         judges: whether the stop rule uses scores. unscorable: nodes of candidates that no verifier will score.
         warnings: lines for the solution, each once. reasons: reasons of decisions, for the trace.
-        timed: whether any decision depended on elapsed time.
+        timed: whether any decision depended on elapsed time. unbegun: rows that `expand` was asked for and the budget did not begin.
         tree, accounting, prompts, scoring: parts of the search, for the solver and the trace.
     """
 
@@ -127,6 +127,7 @@ class SearchState:
         self._opened: Counter[tuple[str, ...]] = Counter()  # roots by kind and texts
         self._ended: list[Trajectory] = []  # candidates whose state is still held
         self._root: Trajectory | None = None
+        self.unbegun = 0
         self._busy = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -249,6 +250,7 @@ class SearchState:
                 break
             if until is not END and not queue.open_rows and queue.is_cut and not self.rows.fills_context(queue):
                 break
+        self.unbegun += int(queue.left)
         for row in self.rows.leave_off(queue) if until is END else queue.begun:
             await self._add_child(children, row)
         await self.judge([t for of in children for t in of])

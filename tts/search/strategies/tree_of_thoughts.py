@@ -14,6 +14,7 @@ code: sampled thoughts, values by three labels, greedy selection; Game of 24 kee
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -91,7 +92,7 @@ class TreeOfThoughts(Strategy):
 
     async def next_level(self, search: Search, frontier: Sequence[Trajectory], n: int, known: dict[str, float]) -> list[Valued]:
         """Return the next states of a level, n times as many of the root, with their values; those that ended are candidates."""
-        width = self.branching * (n if frontier == [search.root] else 1)
+        width = min(self.branching * (n if frontier == [search.root] else 1), sys.maxsize)
         made = await one_step(search, frontier, width, max_steps=self.max_steps, temperature=self.temperature)
         states = [t for children in made for t in children]
         for t in states:  # none is lost where the budget ends the search

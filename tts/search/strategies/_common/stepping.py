@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tts.search.ends import END, STEP, SearchEnded, Stops, Tokens, Until
 from tts.search.row_queue import waves_of
-from tts.search.search import Search
+from tts.search.search import Search, state_of
 from tts.types import Candidate, Trajectory
 
 MAX_STEPS = 40
@@ -112,6 +112,8 @@ async def advance(
         SearchEnded: not one row can start, every row failed three times, or the stop rule fires.
     """
     every: list[list[Trajectory]] = []
+    state = state_of(search)
+    unbegun = state.unbegun
     for wave in waves_of(ts):
         try:
             for _ in range(_TRIES):
@@ -125,6 +127,8 @@ async def advance(
                 raise
             break
         every += children
+        if state.unbegun > unbegun:
+            break
     return every
 
 
