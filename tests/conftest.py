@@ -95,6 +95,8 @@ ONE_IN = {
     "search/test_rows.py": 2,
     "search/test_thought_faults.py": 2,
     "search/test_thoughts.py::test_no_budget_is_passed_and_most_of_it_is_used": 2,
+    "search/test_widths.py::test_a_number_of_a_strategy_is_not_laid_out_before_it_is_paid": 16,
+    "search/test_widths.py::test_the_greatest_number_is_one_like_others": 10,
     "serve/test_completions.py::test_a_stream_joins_to_the_reply": 2,
     "statistics/test_coverage.py::test_an_interval_of_95_percent_covers_in_93_to_97": 2,
     "tasks/arithmetic/test_generator.py": 3,

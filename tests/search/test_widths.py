@@ -43,7 +43,7 @@ GIVEN: Mapping[str, Mapping[str, str]] = {  # what a part needs beside the numbe
     "budget_forcing": {"thought_tokens": "40"},
 }
 LISTS = {("cascade", "samples"): "[3, {}]", ("pacore", "widths"): "[{}]"}
-BUDGETS: Mapping[str, Mapping[str, float]] = {
+BUDGETS: Mapping[str, Mapping[str, Any]] = {
     "tokens": {"tokens": 300},
     "samples": {"samples": 20},
     "seconds": {"seconds": 1.0},
