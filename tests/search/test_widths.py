@@ -7,7 +7,7 @@ import inspect
 import re
 import sys
 import tracemalloc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import combinations, groupby, islice
 from pathlib import Path
@@ -76,7 +76,7 @@ def text_of(name: str, numbers: Mapping[str, int]) -> str:
 
 
 @contextmanager
-def count_lines() -> Iterator[None]:
+def count_lines() -> Generator[None]:
     """Raise TooLong where searches run more than so many lines."""
     folders = tuple(str(Path(tts.__file__).parent / folder) for folder in ("search", "allocator"))
     lines = 0
