@@ -76,16 +76,19 @@ class Prompts:
             )
         cost = {unit: backend.rates.cost(unit, computed=tokens + text_bound(backend, path), reused=tokens) for unit in ("flops", "usd")}
         grant = None if charge else self._accounting.meter.amounts(**cost)
-        with self._booked("open", model, 1, grant, charge) as replies:
-            (opened,) = _one_each(await read(backend, backend.open([prompt]), replies, opens=True), 1, backend, "open")
-            handle, behind = opened.value, None
-            if path:
-                try:
-                    (extended,) = _one_each(await read(backend, backend.extend([handle], [path]), replies), 1, backend, "extend")
-                finally:
-                    backend.release([handle])
-                handle, behind = extended.value.handle, len(extended.value.token_ids) or None
-        return Opened(handle, tokens, behind)
+        held: list[Any] = []  # given up where anything fails, the booking included
+        try:
+            with self._booked("open", model, 1, grant, charge) as replies:
+                (opened,) = _one_each(await read(backend, backend.open([prompt]), replies, opens=True), 1, backend, "open")
+                held, behind = [opened.value], None
+                if path:
+                    (extended,) = _one_each(await read(backend, backend.extend(held, [path]), replies), 1, backend, "extend")
+                    self._release(model, held)
+                    held, behind = [extended.value.handle], len(extended.value.token_ids) or None
+        except BaseException:
+            self._release(model, held)
+            raise
+        return Opened(held[0], tokens, behind)
 
     @contextmanager
     def _booked(
