@@ -10,6 +10,7 @@ from tts.solver.solver import Solver
 from tts.types import Problem
 from tts.verifiers.base import Traits
 from tts.verifiers.compatibility import proves
+from tts.verifiers.rules import schema
 from tts.verifiers.rules.examples import asserted_examples
 from tts.verifiers.rules.verifier import Rules, rule_of
 from tts.verifiers.toy import ToyVerifier
@@ -153,3 +154,10 @@ def test_only_oracles_and_rules_prove() -> None:
 def test_wrong_parameters_are_named(setting: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Rules(**setting)  # type: ignore[arg-type]
+
+
+def test_items_are_unique_as_values_also_in_long_lists() -> None:
+    accepts = schema.rule('Follow this JSON schema:\n```json\n{"type": "array", "uniqueItems": true}\n```')
+    assert accepts is not None
+    assert [accepts(text) for text in ("[[1], [1.0]]", "[[1], [true]]", "[0, -0.0]")] == [False, True, False]
+    assert accepts(str([[number] for number in range(20_000)]))

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tts.budget.budget import USD_UNIT, Budget
@@ -25,6 +25,7 @@ from tts.solver.problem_run import ProblemRun
 from tts.solver.solver import Solver
 from tts.solver.verifier_roles import own_verifier
 from tts.tasks.base import TaskProtocol
+from tts.tasks.isolation import isolate
 from tts.text_form import EVERYTHING
 from tts.threads import in_thread
 from tts.types import Problem, Solution, Usage
@@ -135,8 +136,10 @@ class LocalExecutor:
             self._spent[cell.key] = spent.tokens
             if solution.stopped_by == "interrupted":
                 raise asyncio.CancelledError
-            judge = functools.partial(self._done, cell, solution, run.task)
-            done = await in_thread(judge) if self._takes_long(solution, run.task) else judge()
+            notes: list[str] = []
+            task = isolate(run.task, notes.append)
+            judge = functools.partial(self._done, cell, solution, task, notes)
+            done = await in_thread(judge) if self._takes_long(solution, task) else judge()
         except Exception as failure:  # noqa: BLE001 - the boundary: one cell's failure is its result
             done = CellResult(failed(cell, failure, self._clock(), spent))
         finally:
@@ -154,7 +157,9 @@ class LocalExecutor:
         answers = {answer for answer in (solution.answer, *(candidate.answer for candidate in candidates)) if answer is not None}
         return reference is not None and any(task.decide(answer, reference) is None for answer in answers)
 
-    def _done(self, cell: Cell, solution: Solution, task: TaskProtocol) -> CellResult:
+    def _done(self, cell: Cell, solution: Solution, task: TaskProtocol, notes: Sequence[str]) -> CellResult:
+        """Return the result of a cell; `notes` are warnings of the task, which judging may add to."""
+        drawn = record_candidates(solution, task, solution.problem) if self._config.record.candidates else None
         result = Result(
             cell=cell,
             answer=solution.answer,
@@ -164,11 +169,11 @@ class LocalExecutor:
             usage=solution.usage,
             error=None if solution.error is None else one_line(solution.error),
             failures=solution.failures,
-            warnings=solution.warnings,
+            warnings=(*solution.warnings, *(line for line in notes if line not in solution.warnings)),
             reproducible=solution.reproducible,
             oracle=solution.oracle,
             seconds_at=self._clock(),
-            drawn=record_candidates(solution, task, solution.problem) if self._config.record.candidates else None,
+            drawn=drawn,
         )
         kept = (cell.dataset, cell.problem) in self._traced and cell.seed == self._config.seeds[0]
         return CellResult(result, solution.trace.to_json().encode() if kept else None)

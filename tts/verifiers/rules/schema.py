@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from tts.tasks.schemas.metering import comparable
+
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 _MEANT = re.compile(r"json[\s-]?schema", re.IGNORECASE)
 _NOTES = {"$schema", "$id", "title", "description", "default", "examples", "$comment"}  # without effect on what is valid
@@ -38,7 +40,10 @@ def rule(text: str) -> Callable[[str], bool] | None:
     if not _MEANT.search(text):
         return None
     found = [read for block in _FENCED.findall(text) if (read := _read(block)) is not None]
-    if len(found) != 1 or not _is_known(found[0]):
+    try:
+        if len(found) != 1 or not _is_known(found[0]):
+            return None
+    except RecursionError:  # a schema that is nested so deeply has no rule
         return None
 
     def accepts(answer: str) -> bool:
@@ -97,7 +102,7 @@ def _is_valid(value: Any, schema: Any) -> bool:
 def _is_valid_list(value: list[Any], schema: dict[str, Any]) -> bool:
     if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
         return False
-    if schema.get("uniqueItems", False) and any(_same(a, b) for i, a in enumerate(value) for b in value[:i]):
+    if schema.get("uniqueItems", False) and len(set(map(comparable, value))) < len(value):
         return False
     return all(_is_valid(item, schema.get("items", True)) for item in value)
 
@@ -110,4 +115,4 @@ def _is_valid_object(value: dict[str, Any], schema: dict[str, Any]) -> bool:
 
 def _same(a: Any, b: Any) -> bool:
     """Whether two values are equal as JSON has it: true is not 1."""
-    return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True) or (_TYPES["number"](a) and _TYPES["number"](b) and a == b)
+    return comparable(a) == comparable(b)
