@@ -149,10 +149,11 @@ def test_no_command_runs_what_a_store_names(command: list[str], poisoned: Callab
     for condition, configuration in [*((one, None) for one in CONDITIONS.values()), *((None, one) for one in CONFIGURATIONS.values())]:
         store = poisoned(condition, configuration)
         told(*command, "--store", str(store))
-        told("merge", str(store), "--store", "merged.sqlite")
-        told(*command, "--store", "merged.sqlite")
-        for file in folder.glob("merged.sqlite*"):
-            file.unlink()
+        if command[0] in ("replay", "fit"):  # what was merged is as foreign as before
+            told("merge", str(store), "--store", "merged.sqlite")
+            told(*command, "--store", "merged.sqlite")
+            for file in folder.glob("merged.sqlite*"):
+                file.unlink()
         assert not (folder / "sang").exists(), (command, condition, configuration)
 
 
