@@ -46,7 +46,7 @@ class Cost:
     """What one function cost a unit.
 
     Args:
-        place: Its file below tts/, or the library that it is of.
+        place: Its file below tts/, or what else it is of.
         name: Its name in the file.
         micros: Its own microseconds, those of builtins that it called included.
         calls: Its calls.
@@ -91,7 +91,9 @@ def _place(file: str) -> str:
     path = Path(file)
     if path.is_relative_to(PACKAGE):
         return path.relative_to(PACKAGE).as_posix()
-    return "event loop" if "asyncio" in path.parts else "python and numpy"
+    if file == "<string>":
+        return "methods that dataclasses write"
+    return next((name for name in ("asyncio", "numpy") if name in path.parts), f"python's {path.stem}")
 
 
 def summed(found: Sequence[Cost], by: str) -> list[tuple[str, float, float]]:
