@@ -17,26 +17,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-FILE_LIMIT, FUNCTION_LIMIT, FOLDER_LIMIT = 400, 60, 25
+# 800 lines of a file: one reader wants at once what changes together; a limit of 400 bred files of helpers that one other file uses
+FILE_LIMIT, FUNCTION_LIMIT, FOLDER_LIMIT = 800, 60, 25
 PACKAGE = "tts"
 OUTSIDE = ("research", "benchmarks", "tests", "examples", "scripts")  # in a checkout only: the package must not import them
 SIZED = (PACKAGE, *OUTSIDE)
 FILLED = (PACKAGE, "tests", "benchmarks", "research")
 # "path" or "path:function" -> why it may be longer, "folder" -> why it may hold more; seen in review
 ALLOWED: dict[str, str] = {
-    "tts/backends/engine/backend.py": "one class, a method for each call of the protocol: apart they would be read together",
-    "tts/backends/transformers/backend.py": "one class, a method for each call of the protocol: apart they would be read together",
-    "tts/backends/vllm/backend.py": "one class, a method for each call of the protocol: apart they would be read together",
-    "tts/search/state.py": "the one owner of a search's parts, a method for each that a strategy calls",
     "tts/search/state.py:__init__": "the solver's parts, by name",
-    "tts/search/rows.py": "one call of rows, from its grant to the nodes that it leaves",
-    "tts/types.py": "the values that everything speaks of, each with its example",
-    "tts/backends/base.py": "the values and the base class of backends, each with its example",
-    "tts/verifiers/base.py": "the values and the base class of verifiers, each with its example",
     "tts/search/strategies": "one method a file, found by its name",
-    "tests/verifiers/code/programs.py": "one table of programs",
-    "tests/support/compare.py": "one file, so that it runs against another checkout by its path",
-    "tests/contracts/backend_contract.py": "one suite that each backend inherits whole",
 }
 
 

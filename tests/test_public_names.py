@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
+import py_compile
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +39,23 @@ def test_each_name_of_a_package_is_typed_as_what_it_is(path: Path) -> None:
         assert value is (getattr(source, name) if hasattr(source, name) else importlib.import_module(f"{home}.{name}"))
     with pytest.raises(AttributeError, match="has no attribute 'nothing_of_the_kind'"):
         _ = package.nothing_of_the_kind
+
+
+def test_the_names_of_a_package_need_no_source(tmp_path: Path) -> None:
+    (tmp_path / "face").mkdir()
+    (tmp_path / "face" / "made.py").write_text("ONE, TWO = 1, 2\n")
+    (tmp_path / "face" / "__init__.py").write_text(
+        "from typing import TYPE_CHECKING\nfrom tts.lazy import lazy_exports\n"
+        "if TYPE_CHECKING:\n    from face.made import ONE as ONE, TWO as TWO\n"
+        "__getattr__, __dir__, __all__ = lazy_exports(__name__)\n"
+    )
+    for source in list(tmp_path.rglob("*.py")):
+        py_compile.compile(str(source), str(source.with_suffix(".pyc")))
+        source.unlink()
+    code = "import face, importlib; print(face.TWO); importlib.reload(face); from face import *; print(face.__all__, ONE)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT.parent)])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines() == ["2", "['ONE', 'TWO'] 1"]
 
 
 def test_what_an_author_needs_is_in_tts_itself() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,6 +17,7 @@ from tts.backends.protocol import require
 from tts.errors import CapabilityError, ConfigError, MissingDependency
 from tts.models.registry import ModelRecord
 from tts.places import is_at_its_place
+from tts.registry import Registry
 from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, parse
 from tts.search.selections.majority import Majority
 from tts.search.strategies.best_of_n import BestOfN
@@ -266,11 +268,13 @@ def test_what_stands_behind_a_name_but_is_no_part_is_named() -> None:
         parse("acme_twice | acme_majorit")
 
 
-def test_the_names_of_a_package_are_those_of_its_table() -> None:
-    homes = STRATEGIES.homes("tts.search.strategies")
-    assert homes["tts.search.strategies.best_of_n"] == ["BestOfN", "self_consistency"]
-    assert not [module for module in homes if not module.startswith("tts.search.strategies.")]
-    assert sorted(name for names in homes.values() for name in names) == tts.search.strategies.__all__
+@pytest.mark.parametrize(
+    ("table", "package"), [(STRATEGIES, tts.strategies), (SELECTIONS, tts.selections), (STOP_RULES, tts.stop_rules)], ids=str
+)
+def test_the_names_of_a_package_are_those_of_its_table(table: Registry, package: ModuleType) -> None:
+    places = [place.partition(":") for place in table.entries.values() if place.startswith(f"{package.__name__}.")]
+    assert sorted(name for _, _, name in places) == package.__all__
+    assert [getattr(package, name).__module__ for _, _, name in places] == [module for module, _, _ in places]
 
 
 @pytest.mark.usefixtures("parts")

@@ -78,33 +78,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.allocator.allocate": "Allocator",
-        "tts.allocator.length_forecast": "LengthForecast",
-        "tts.backends.base": "Backend Caps Sampling",
-        "tts.backends.function": "Answer Ask",
-        "tts.budget.budget": "Budget",
-        "tts.errors": "BudgetExceeded CapabilityError ConfigError EngineError MissingDependency PromptTooLong TTSError VerifierError",
-        "tts.search": "selections stop_rules strategies",
-        "tts.experiments": "Pool Study",
-        "tts.search.ends": "END STEP StopDecision Stops Thought Tokens",
-        "tts.search.parts": "Selection StopRule Strategy",
-        "tts.search.plan": "Plan parse",
-        "tts.search.protocols": "Selected",
-        "tts.search.search": "Search",
-        "tts.search.selections": "Best BestOfMajority Majority Weighted",
-        "tts.search.stop_rules": "Never Unanimous",
-        "tts.search.strategies": "BestOfN Single self_consistency",
-        "tts.solver": "telemetry",
-        "tts.solver.api": "asolve asolve_many close solve solve_many stream",
-        "tts.solver.event_loop": "Interrupted",
-        "tts.solver.solver": "Solver",
-        "tts.tasks.base": "Task",
-        "tts.verifiers.base": "StepScores Verifier",
-        "tts.types": "Candidate Message Problem Solution Trajectory Usage",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)
 
 renamed.install()

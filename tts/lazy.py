@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import dis
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from itertools import dropwhile
+from types import CodeType
 from typing import Any
 
 from tts.renamed import renamed
 
 
-def lazy_exports(package: str, homes: Mapping[str, str | Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return the `__getattr__`, `__dir__` and `__all__` of a package.
+def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return the `__getattr__`, `__dir__` and `__all__` of a package: of the names that it imports under TYPE_CHECKING.
 
     Args:
-        package: its name. homes: the public names, with spaces between them or in a tuple, by the module that defines them, or the package
-            that they are modules of.
+        package: its name.
     """
-    home_of = {name: module for module, names in homes.items() for name in (names.split() if isinstance(names, str) else names)}
+    spec: Any = sys.modules[package].__spec__
+    home_of = _imports_for_types(spec.loader.get_code(package))
     names = sorted(home_of)
 
     def load(name: str) -> Any:
@@ -29,3 +32,15 @@ def lazy_exports(package: str, homes: Mapping[str, str | Sequence[str]]) -> tupl
         return value
 
     return load, lambda: names, names
+
+
+def _imports_for_types(code: CodeType) -> dict[str, str]:
+    """Return the names that a module imports below `if TYPE_CHECKING:`, with the module of each; sources need not be installed."""
+    found: dict[str, str] = {}
+    home = ""
+    for step in dropwhile(lambda step: (step.opname, step.argval) != ("LOAD_NAME", "TYPE_CHECKING"), dis.get_instructions(code)):
+        if step.opname == "IMPORT_NAME":
+            home = step.argval
+        elif step.opname == "IMPORT_FROM":
+            found[step.argval] = home
+    return found

@@ -38,14 +38,6 @@ class Registry:
         """Return every name, ours and third parties', sorted; nothing is loaded."""
         return sorted({*self.entries, *(entry.name for entry in entry_points(group=self.group))})
 
-    def homes(self, package: str) -> dict[str, list[str]]:
-        """Return the attributes that our own names stand for, by the modules of a package."""
-        homes: dict[str, list[str]] = {}
-        for module, _, attribute in (place.partition(":") for place in self.entries.values()):
-            if module.startswith(f"{package}."):
-                homes.setdefault(module, []).append(attribute)
-        return homes
-
     def __contains__(self, name: str) -> bool:
         return name in self.entries or name in entry_points(group=self.group).names
 

@@ -15,10 +15,4 @@ if TYPE_CHECKING:
     from tts.budget.meter import Rates as Rates
     from tts.budget.meter import RowCost as RowCost
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.budget.budget": "Budget USD_UNIT",
-        "tts.budget.meter": "Exhausted Grant Meter Rates RowCost",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

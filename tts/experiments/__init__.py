@@ -20,10 +20,4 @@ if TYPE_CHECKING:
     from tts.experiments.api import Study as Study
     from tts.experiments.imported.pool import Pool as Pool
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.experiments.api": "Study",
-        "tts.experiments.imported.pool": "Pool",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

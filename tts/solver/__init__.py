@@ -13,10 +13,4 @@ if TYPE_CHECKING:
     from tts.solver.api import solve_many as solve_many
     from tts.solver.solver import Solver as Solver
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.solver.api": "asolve close solve solve_many",
-        "tts.solver.solver": "Solver",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -10,9 +10,4 @@ if TYPE_CHECKING:
     from tts.trace.trace import Trace as Trace
     from tts.trace.trace import TraceNode as TraceNode
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.trace.trace": "Trace TraceNode",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

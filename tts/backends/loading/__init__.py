@@ -24,12 +24,4 @@ if TYPE_CHECKING:
     from tts.backends.loading.models import LoadedModel as LoadedModel
     from tts.backends.loading.models import load as load
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.backends.loading.digests": "file_digest tensors_digest weights_digest",
-        "tts.backends.loading.gguf": "GGUFFile llama_from_gguf llama_weights read_gguf tokenizer_from_gguf",
-        "tts.backends.loading.hub": "HUB_HINT NOT_LOADED first_line hub_answers quiet unavailable",
-        "tts.backends.loading.models": "LoadedModel load",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -9,9 +9,4 @@ from tts.lazy import lazy_exports
 if TYPE_CHECKING:
     from tts.backends.openai.backend import OpenAIBackend as OpenAIBackend
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.backends.openai.backend": ("OpenAIBackend",),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -17,21 +17,4 @@ if TYPE_CHECKING:
     from tts.backends.serving.server import serving as serving
     from tts.backends.serving.server import watch as watch
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.backends.serving.commands": (
-            "ENGINES",
-            "ServerEngine",
-            "ServerLaunch",
-            "engine_of",
-            "launch",
-            "readable",
-        ),
-        "tts.backends.serving.server": (
-            "Server",
-            "serving",
-            "watch",
-        ),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -10,10 +10,4 @@ if TYPE_CHECKING:
     from tts.backends.toy.backend import ToyBackend as ToyBackend
     from tts.backends.toy.language import ToyLanguage as ToyLanguage
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.backends.toy.backend": ("ToyBackend",),
-        "tts.backends.toy.language": ("ToyLanguage",),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -9,9 +9,4 @@ from tts.lazy import lazy_exports
 if TYPE_CHECKING:
     from tts.backends.transformers.backend import TransformersBackend as TransformersBackend
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.backends.transformers.backend": ("TransformersBackend",),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -9,9 +9,4 @@ from tts.lazy import lazy_exports
 if TYPE_CHECKING:
     from tts.backends.vllm.backend import VLLMBackend as VLLMBackend
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.backends.vllm.backend": ("VLLMBackend",),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

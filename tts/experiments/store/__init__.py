@@ -10,9 +10,4 @@ if TYPE_CHECKING:
     from tts.experiments.store.store import Store as Store
     from tts.experiments.store.store import default_store as default_store
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.experiments.store.store": "Store default_store",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

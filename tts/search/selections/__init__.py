@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tts.lazy import lazy_exports
-from tts.search.plan import SELECTIONS
 
 if TYPE_CHECKING:
     from tts.search.selections.best import Best as Best
@@ -24,4 +23,4 @@ if TYPE_CHECKING:
     from tts.search.selections.selective import Selective as Selective
     from tts.search.selections.weighted import Weighted as Weighted
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, SELECTIONS.homes(__name__))
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

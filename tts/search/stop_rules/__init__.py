@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tts.lazy import lazy_exports
-from tts.search.plan import STOP_RULES
 
 if TYPE_CHECKING:
     from tts.search.stop_rules.cges import CGES as CGES
@@ -19,4 +18,4 @@ if TYPE_CHECKING:
     from tts.search.stop_rules.sprt import SPRT as SPRT
     from tts.search.stop_rules.unanimous import Unanimous as Unanimous
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, STOP_RULES.homes(__name__))
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

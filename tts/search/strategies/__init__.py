@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tts.lazy import lazy_exports
-from tts.search.plan import STRATEGIES
 
 if TYPE_CHECKING:
     from tts.search.strategies.a_star import AStar as AStar
@@ -48,4 +47,4 @@ if TYPE_CHECKING:
     from tts.search.strategies.spec_reason import SpecReason as SpecReason
     from tts.search.strategies.tree_of_thoughts import TreeOfThoughts as TreeOfThoughts
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, STRATEGIES.homes(__name__))
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -9,4 +9,4 @@ from tts.lazy import lazy_exports
 if TYPE_CHECKING:
     from tts.verifiers.code.verifier import Code as Code
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, {"tts.verifiers.code.verifier": ("Code",)})
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -9,4 +9,4 @@ from tts.lazy import lazy_exports
 if TYPE_CHECKING:
     from tts.verifiers.reward.verifier import Reward as Reward
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, {"tts.verifiers.reward.verifier": ("Reward",)})
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -16,4 +16,4 @@ from tts.lazy import lazy_exports
 if TYPE_CHECKING:
     from tts.verifiers.rules.verifier import Rules as Rules
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, {"tts.verifiers.rules.verifier": ("Rules",)})
+__getattr__, __dir__, __all__ = lazy_exports(__name__)
