@@ -406,7 +406,7 @@ class Solution:
             ("answer", "none" if self.answer is None else self.answer),
             ("confidence", f"{self.confidence:.2f} ({self.confidence_of})"),
             ("candidates", len(self.candidates)),
-            ("tokens", f"{self.usage.tokens:,}"),
+            ("tokens", f"{self.usage.tokens:,}{' (estimated)' if self.usage.estimated else ''}"),
             ("seconds", f"{self.usage.seconds:.3g}"),
             ("stopped by", self.stopped_by),
             ("strategy", self.strategy),

@@ -22,7 +22,7 @@ KEYS = [
 ]  # fmt: skip
 USAGE = [
     "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "verifier_calls", "samples",
-    "flops", "usd", "seconds",
+    "flops", "usd", "seconds", "estimated",
 ]  # fmt: skip
 
 
@@ -279,7 +279,7 @@ def test_what_is_unknown_cancelled_or_failed_is_said(solve, monkeypatch):
     result = solve("3 + 4 - 2")
     rows = cells(result.stdout)
     assert (rows["tokens reused"], rows["calls"]) == ("unknown", "unknown")
-    assert rows["tokens out"] == "15 (1,200 more cancelled; estimated: a server did not say)"
+    assert rows["tokens out"] == "15 (1,200 more cancelled; estimated: not reported)"
     assert rows["confidence"] == "1.00 (a probability of being right)"
     assert (result.exit_code, result.stderr) == (0, "failed rows: 1 content, 2 timeout\n")
 

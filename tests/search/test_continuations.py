@@ -19,7 +19,7 @@ from tts.backends.base import Caps
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.budget.budget import Budget
 from tts.budget.meter import Rates
-from tts.errors import CapabilityError, ConfigError
+from tts.errors import CapabilityError, ConfigError, TTSError
 from tts.randomness import child_stream
 from tts.search.search import Search, state_of
 from tts.trace.trace import Trace
@@ -116,7 +116,7 @@ def test_what_cannot_append_refuses_before_anything_is_spent() -> None:
         spent.append(backend.counters.prompt_tokens)
         await search.extend([made.trajectory], "x")
 
-    with pytest.raises(CapabilityError, match="extend"):
+    with pytest.raises(TTSError, match="extend"):
         run(body, backend)
     assert spent == [backend.counters.prompt_tokens]
 
@@ -130,9 +130,9 @@ def test_what_was_cut_short_does_not_go_on_and_expand_says_what_does() -> None:
         (made,) = await search.complete([search.root])
         await search.expand([made.trajectory])
 
-    with pytest.raises(ConfigError, match="is truncated, but only an active or finished trajectory"):
+    with pytest.raises(TTSError, match="is truncated, but only an active or finished trajectory"):
         run(cut)
-    with pytest.raises(ConfigError, match=r"is finished, but only an active trajectory .*extend"):
+    with pytest.raises(TTSError, match=r"is finished, but only an active trajectory .*extend"):
         run(ended)
 
 
@@ -278,7 +278,7 @@ def test_an_offset_that_is_not_there_is_refused_in_one_line(at: Any) -> None:
         assert len(made.trajectory.token_ids) == 15
         await search.fork(made.trajectory, 15 if at == 14 else at)
 
-    with pytest.raises(ConfigError, match="at is") as refused:
+    with pytest.raises(TTSError, match="at is") as refused:
         run(body)
     assert "\n" not in str(refused.value)
 
@@ -293,7 +293,7 @@ def test_a_root_and_a_rollout_are_not_forked() -> None:
 
     with pytest.raises(ConfigError, match="is a root"):
         run(root)
-    with pytest.raises(ConfigError, match="of a rollout"):
+    with pytest.raises(TTSError, match="of a rollout"):
         run(rollout)
 
 
@@ -318,7 +318,7 @@ def test_a_fork_at_a_token_needs_the_text_of_single_tokens() -> None:
 
     backend = toy()
     backend.metadata = dataclasses.replace(backend.metadata, text_of=None)
-    with pytest.raises(CapabilityError, match="needs the text of single tokens, which the backend 'toy' does not show"):
+    with pytest.raises(TTSError, match="needs the text of single tokens, which the backend 'toy' does not show"):
         run(body, backend)
 
 
@@ -341,5 +341,5 @@ def test_the_embedded_policy_forks_at_its_own_tokens(verifier: str) -> None:
         assert len(cue.token_ids) == 3
         await search.fork(cue, 1)
 
-    with pytest.raises(ConfigError, match="inside of a character"):
+    with pytest.raises(TTSError, match="inside of a character"):
         on_pocket(body, verifier=verifier)

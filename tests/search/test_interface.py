@@ -11,7 +11,7 @@ import pytest
 import tts
 from tests.search.written import PROBLEM, Body, run, toy
 from tts.backends.function import Answer, Ask, FunctionBackend
-from tts.errors import ConfigError, PromptTooLong
+from tts.errors import ConfigError, PromptTooLong, TTSError
 from tts.search.search import Search
 from tts.types import Message
 from tts.verifiers.toy import ToyVerifier
@@ -174,7 +174,7 @@ def test_what_is_no_score_or_weight_is_refused_in_one_line(scores: Any, weight: 
         (made,) = await search.complete([search.root])
         search.finish(made.trajectory, scores=scores, weight=weight)
 
-    with pytest.raises(ConfigError, match=said) as refused:
+    with pytest.raises(TTSError, match=said) as refused:
         run(body, verifiers={"main": ToyVerifier(error=0.1)})
     assert "\n" not in str(refused.value)
 

@@ -177,7 +177,8 @@ def test_a_pruned_path_is_not_written_on() -> None:
         await search.expand([piece])
 
     end = searched(make_run("3 + 4", 100, Plan(Does(run), None, None), ToyBackend()))
-    assert isinstance(end.solution.error, ConfigError)
+    assert end.solution.error is not None
+    assert isinstance(end.solution.error.__cause__, ConfigError)
     assert "was pruned by keep(), but only a live trajectory can be continued" in str(end.solution.error)
 
 

@@ -309,8 +309,9 @@ def test_parameters_out_of_range_are_refused(text: str) -> None:
 
 def test_a_task_without_a_cue_needs_one() -> None:
     backend = FunctionBackend(lambda ask: Answer("well", tokens=1))
-    solution = asyncio.run(make_run(PROBLEM, 400, "answer_convergence(n=1)", backend, task="text").solve())
-    assert "has no answer_cue" in str(solution.error)
+    with pytest.raises(ConfigError, match="has no answer_cue"):
+        asyncio.run(make_run(PROBLEM, 400, "answer_convergence(n=1)", backend, task="text").solve())
+    assert backend.counters.prompt_tokens == 0
 
 
 @pytest.mark.slow

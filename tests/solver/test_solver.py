@@ -133,7 +133,7 @@ def test_an_async_verifier_awaits_asolve_and_is_told_so():
 
     good, bad = within(lambda: solve(right), lambda: solve(wrong))
     assert {c.scores["main"] for c in good.candidates} == {1.0}
-    assert isinstance(bad.error, ConfigError)
+    assert isinstance(bad.error.__cause__, ConfigError)
     assert "await tts.asolve" in bad.error.hint
 
 

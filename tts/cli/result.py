@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _UNKNOWN = "unknown"
 _USAGE = (
     "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "verifier_calls", "samples",
-    "flops", "usd", "seconds",
+    "flops", "usd", "seconds", "estimated",
 )  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def _agreed(solution: Solution) -> int:
 def _out(usage: Usage) -> str:
     notes = [f"{usage.cancelled_tokens:,} more cancelled"] if usage.cancelled_tokens else []
     notes += [f"{usage.truncated_tokens:,} in solutions cut short"] if usage.truncated_tokens else []
-    notes += ["estimated: a server did not say"] if usage.estimated else []
+    notes += ["estimated: not reported"] if usage.estimated else []
     return f"{usage.generated_tokens:,}" + (f" ({'; '.join(notes)})" if notes else "")
 
 

@@ -11,6 +11,7 @@ from tts.types import Candidate
 if TYPE_CHECKING:
     from tts.search.algorithms.embedding import Embedder
     from tts.search.search import Search
+    from tts.tasks.base import TaskProtocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,15 @@ class ShowsSolutions(Protocol):
     @property
     def prompts(self) -> tuple[str, ...]:
         """The kinds of prompts that the task must have, such as "fuse"."""
+        ...
+
+
+@runtime_checkable
+class ChecksTask(Protocol):
+    """A strategy that needs more of the task than prompts. A task without that is refused before anything is spent."""
+
+    def check_task(self, task: TaskProtocol) -> None:
+        """Raise ConfigError where the task lacks what the strategy needs of it."""
         ...
 
 

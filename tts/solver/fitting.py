@@ -14,6 +14,7 @@ from tts.search.families import RunSetting, has_prompt, lacking, nearest
 from tts.search.plan import Plan
 from tts.search.protocols import (
     AsksEffort,
+    ChecksTask,
     ComparesModels,
     GoesByPairs,
     HoldsPairs,
@@ -41,6 +42,8 @@ def check_strategy(strategy: StrategyProtocol, policy: BackendProtocol, task: Ta
     shows_tokens = metadata_of(policy).text_of is not None
     setting = RunSetting(caps=policy.caps, shows_tokens=shows_tokens, task=task, roles=roles)
     if not lacking(strategy, setting):
+        if isinstance(strategy, ChecksTask):
+            strategy.check_task(task)
         if isinstance(strategy, UsesMachine):
             strategy.check_machine()
         return

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tts.backends.protocol import BackendProtocol
-from tts.errors import TTSError, VerifierError
+from tts.errors import ConfigError, TTSError, VerifierError
 from tts.search.ends import StopDecision
 from tts.search.protocols import Selected, SelectionProtocol
 from tts.search.selections.majority import Majority
@@ -31,8 +31,16 @@ class SearchOutcome:
     held: Mapping[str, int] = field(default_factory=dict)  # unused verifier reservation, by unit
     cheaper: Mapping[str, int] = field(default_factory=dict)  # what was held for the last scores and not needed for them, by unit
 
-    def fail(self, failure: TTSError) -> None:
-        """Note a failure; the first one is the error of the solution."""
+    def fail(self, failure: TTSError, search: SearchState) -> None:
+        """Note a failure; the first one is the error of the solution.
+
+        A ConfigError says that nothing was spent. After samples or scores it becomes an error that says what they took.
+        """
+        spent = search.accounting.ledger.total()
+        if isinstance(failure, ConfigError) and (spent.tokens or spent.samples or spent.verifier_calls):
+            samples, mistake = f"{spent.samples:,} sample{'' if spent.samples == 1 else 's'}", failure
+            failure = TTSError(f"{mistake.cause}; until then, {samples} took {spent.tokens:,} tokens", hint=mistake.hint)
+            failure.__cause__ = mistake
         self.error, self.stopped_by = self.error or failure, "failed"
 
     def unjudged(self, on_error: OnError) -> bool:

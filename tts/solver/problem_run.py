@@ -226,7 +226,7 @@ class ProblemRun:
             try:
                 search.prompts.release_all()
             except EngineError as failure:
-                outcome.fail(failure)
+                outcome.fail(failure, search)
         return self._solution(search, outcome, selected)
 
     def _asked_of_all(self) -> Sequence[str]:
@@ -247,7 +247,7 @@ class ProblemRun:
             if isinstance(failure, ConfigError) and not search.accounting.ledger.calls:
                 raise  # a mistake, and nothing was spent
             outcome.candidates = search.candidates
-            outcome.fail(failure)
+            outcome.fail(failure, search)
         await self._conclude(search, outcome)
         if not outcome.candidates and search.rows.failures and outcome.error is None:
             written = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
@@ -282,7 +282,7 @@ class ProblemRun:
             with blame_unnamed():
                 await search.conclude()
         except TTSError as failure:  # the boundary, as above
-            outcome.fail(failure)
+            outcome.fail(failure, search)
         if candidates is not search.candidates and len(search.candidates) > first:
             outcome.candidates = [*candidates, *search.candidates[first:]]
 
@@ -309,7 +309,7 @@ class ProblemRun:
         except SearchEnded as end:
             outcome.stopped_by = end.reason
         except TTSError as failure:  # the boundary, as above
-            outcome.fail(failure)
+            outcome.fail(failure, search)
         if selected is None:
             selected = await Majority().select(candidates, view)
         if outcome.unjudged(self.on_error):

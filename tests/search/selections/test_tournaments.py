@@ -17,7 +17,7 @@ from tests.support.runs import Clock, Solved, check_books, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.budget.meter import Exhausted
-from tts.errors import ConfigError, EngineError, VerifierError
+from tts.errors import ConfigError, EngineError, TTSError, VerifierError
 from tts.search.plan import parse
 from tts.search.protocols import Selected
 from tts.search.search import Search, state_of
@@ -232,7 +232,7 @@ def test_what_is_said_of_a_pair_is_a_number_between_0_and_1() -> None:
     assert compared(Says(said=0.25))[0] == [0.25, 0.25]
     with pytest.raises(VerifierError, match="must return numbers between 0 and 1, or NaN"):
         compared(Says(said=2.0))
-    with pytest.raises(ConfigError, match="the verifier 'toy' compares no pairs"):
+    with pytest.raises(TTSError, match="the verifier 'toy' compares no pairs; until then, 2 samples took"):
         compared(ToyVerifier())
 
 

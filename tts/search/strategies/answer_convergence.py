@@ -73,7 +73,7 @@ class AnswerConvergence(Strategy):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write and probe trace after trace."""
-        cue = self._cue(search.task)
+        cue = self._cue_of(search.task)
         for _ in rounds(search, self.n):
             trace, row = await self._step(search, search.root), EqualAnswers()
             while trace.status == "active":
@@ -87,16 +87,14 @@ class AnswerConvergence(Strategy):
                 trace = following
         return search.candidates
 
-    def _cue(self, task: TaskProtocol) -> str:
-        """Return the text that opens an answer.
-
-        Raises:
-            ConfigError: the task has none, and none was given.
-        """
-        cue = self.cue or (task.answer_cue if isinstance(task, CuesAnswers) else "")
-        if not cue:
+    def check_task(self, task: TaskProtocol) -> None:
+        """Raise ConfigError where neither the task nor the caller gives a text that opens an answer."""
+        if not self._cue_of(task):
             raise ConfigError(f"cue is not given, and the task {task.name!r} has no answer_cue", hint="give cue=, such as 'The answer is '")
-        return cue
+
+    def _cue_of(self, task: TaskProtocol) -> str:
+        """Return the text that opens an answer; "" where there is none."""
+        return self.cue or (task.answer_cue if isinstance(task, CuesAnswers) else "")
 
     async def _step(self, search: Search, trace: Trajectory) -> Trajectory:
         steps = self.max_steps if self.every is None else _ENDLESS

@@ -133,6 +133,8 @@ class SelfVerification(Strategy):
 def _affordable(begun: Mapping[str, float], left: Mapping[str, float], done: int) -> int:
     """Return how many more solutions are paid with their verifications, by what `done` of them took; at most as many again.
 
+    Where they took nothing that is limited, it is one: more would be no end.
+
     Raises:
         SearchEnded: not one.
     """
@@ -141,7 +143,7 @@ def _affordable(begun: Mapping[str, float], left: Mapping[str, float], done: int
     paid = [int(left[unit] * done / taken) for unit in left if (taken := begun[unit] - left[unit]) > 0]
     if paid and min(paid) < 1:
         raise SearchEnded("what is left does not pay another solution with its verifications")
-    return min([done, _MOST, *paid])
+    return min([done, _MOST, *paid]) if paid else 1
 
 
 def _checked(law: object) -> tuple[float, float]:
