@@ -46,6 +46,7 @@ from tts.types import Candidate, Problem, Prompt, Trajectory, Usage
 from tts.verifiers.base import Scorer, VerifierProtocol
 
 T = TypeVar("T")
+_FEW_CHARACTERS = 20_000  # that are embedded in the event loop
 _CLOSING_S = 2e-5  # a candidate, for the selection and the solution
 _TRIES = 3  # calls in a row of which every row fails
 _FREE = 8  # waves in a row without a token, each twice as wide as the one before
@@ -499,6 +500,8 @@ class SearchState:
     async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
         """See `Search.embed`."""
         chosen = embedder or self.embedder
+        if isinstance(chosen, HashedNgrams) and sum(map(len, texts)) > _FEW_CHARACTERS:
+            return await self.run(chosen.vectors, texts)
         if not isinstance(chosen, CountedEmbedder):
             with self._call():
                 return await self._within_time(chosen.embed(texts))

@@ -308,6 +308,8 @@ class ProblemRun:
             outcome.stopped_by = "interrupted"
         except SearchEnded as end:
             outcome.stopped_by = end.reason
+            if selected is None:
+                search.warn(f"{end.reason} ended {self.selection} before it had chosen: the answer is that of a vote", timed=True)
         except TTSError as failure:  # the boundary, as above
             outcome.fail(failure, search)
         if selected is None:

@@ -57,14 +57,12 @@ class HashedNgrams:
 
     def vectors(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return the vectors of texts, [N, dimensions]."""
-        padded = [f" {' '.join(text.split())} " if text.strip() else "" for text in texts]
-        places = [
-            row * self.dimensions + zlib.crc32(text[start : start + self.size].encode()) % self.dimensions
-            for row, text in enumerate(padded)
-            for start in range(len(text) - self.size + 1)
-        ]
-        vectors = np.bincount(np.array(places, np.int64), minlength=len(texts) * self.dimensions)
-        vectors = vectors.reshape(len(texts), self.dimensions).astype(np.float64)
+        vectors = np.zeros((len(texts), self.dimensions))
+        for row, text in enumerate(texts):
+            padded = f" {' '.join(text.split())} " if text.strip() else ""
+            ends = range(self.size, len(padded) + 1)
+            places = [zlib.crc32(padded[end - self.size : end].encode()) % self.dimensions for end in ends]
+            vectors[row] = np.bincount(np.array(places, np.int64), minlength=self.dimensions)
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         return np.divide(vectors, norms, out=vectors, where=norms > 0)
 

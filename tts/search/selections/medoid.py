@@ -20,7 +20,7 @@ from tts.search.selections._common import check_truncated, first_writing, no_ans
 from tts.text_form import parse_call
 from tts.types import Candidate
 
-_FEW = 2000  # texts that are compared in the event loop; more are compared beside it, within the time that is left
+_FEW = 200  # texts that are compared in the event loop; more are compared beside it, within the time that is left
 _AT_ONCE = 4_000_000  # similarities in memory
 _EQUAL = 9  # decimals to which similarities are compared: sums in another order differ in later ones
 

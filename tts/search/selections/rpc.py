@@ -68,7 +68,7 @@ class Rpc(ByScore):
         weights = np.zeros(len(candidates))
         weights[known] = likely[known]
         if len(known) >= self.least:
-            weights[known[improbable(likely[known])]] = 0.0
+            weights[known[await search.run(improbable, likely[known])]] = 0.0
         seen: set[str] = set()
         for i in known.tolist():
             text = candidates[i].trajectory.response

@@ -14,6 +14,7 @@ AB-MCTS-A with normal or Beta posteriors and AB-MCTS-M with a mixed model, read 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +30,7 @@ from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate
 
 _DRAWS = {"normal": normal_draw, "beta": beta_draw}
+_FEW = 100  # solutions up to which the mixed posterior is drawn in the event loop
 _ALIKE = (4, 0.75)  # AB-MCTS-M skips a subtree of so many scores, of which such a share is one score
 
 
@@ -96,7 +98,8 @@ class AbMcts(Judged):
         for k in rounds(search, self.n):
             rng = search.rng("ab_mcts", k)
             writer = self.writers[int(np.argmax([self._draw(by_writer[role], rng) for role in self.writers]))]
-            node = self._select(root, rng)
+            aside = self.posterior == "mixed" and k >= _FEW
+            node = await search.run(self._select, root, rng) if aside else self._select(root, rng)
             shown = node.made
             texts = [] if shown is None or shown.truncated else [shown.trajectory.response]
             prompt = await opened(search, "revise", texts, shown.group) if shown is not None and texts else None
@@ -149,4 +152,4 @@ def _alike(scores: Sequence[float]) -> bool:
     """Whether most scores of a subtree are the same to two digits, so that it has nothing new to teach."""
     least, share = _ALIKE
     rounded = [round(score, 2) for score in scores]
-    return len(rounded) >= least and max(map(rounded.count, rounded)) >= share * len(rounded)
+    return len(rounded) >= least and max(Counter(rounded).values()) >= share * len(rounded)

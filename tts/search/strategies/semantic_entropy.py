@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, islice, repeat
 
 from tts.checks import check_choice, check_int, check_number
 from tts.search.ends import SearchEnded
@@ -115,9 +115,10 @@ class SemanticEntropy(Strategy):
         """Return the solutions that the next round sees."""
         whole_ones = [c for c in made if c.answer_class is not None and not c.truncated]
         votes = Counter(c.answer_class for c in whole_ones)
-        firsts = [next(c for c in whole_ones if c.answer_class == kind) for kind, _ in votes.most_common()]
-        others = [c for c in whole_ones if c not in firsts]
-        return [c.trajectory.response for c in [*firsts, *others][: self.shown]]
+        first_of = {c.answer_class: c for c in reversed(whole_ones)}
+        others = (c for c in whole_ones if c is not first_of[c.answer_class])
+        ordered = chain((first_of[kind] for kind, _ in votes.most_common()), others)
+        return [c.trajectory.response for c in islice(ordered, self.shown)]
 
     def _stops(self, entropies: Sequence[float]) -> bool:
         if self.rule == "threshold":
