@@ -162,7 +162,7 @@ async def rounds(part: Part, search: Callable[[np.random.Generator, int], Proble
             part.counts[end_of(end.solution)] += 1
             if end.solution.error is not None:
                 part.causes[str(end.solution.error).partition("\n")[0][:160]] += 1
-            part.tokens += end.search.accounting.ledger.total().tokens
+            part.tokens += end.search.account.ledger.total().tokens
         number += 1
         if time.monotonic() - began >= part.interval_s * len(part.levels):
             part.levels.append(level(began))

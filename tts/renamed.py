@@ -13,6 +13,8 @@ _DRAFTS = "removed: drafts made searches of many rows no faster"
 # modules, by their full names
 MODULES: dict[str, str] = {
     "tts.backends.engine.drafts": _DRAFTS,
+    "tts.budget.meter": "tts.budget.account and tts.budget.budget",
+    "tts.search.accounting": "tts.search.costs and tts.budget.account",
     "tts.moved": "removed: import paths of 0.1 ended with 0.2",
 }
 # public names of packages that load theirs on first use, by their full names

@@ -25,10 +25,10 @@ PACKAGE = Path(tts.__file__).parent
 # what is done -> files of tts/, folders of it, or functions of a file; the first that fits counts
 DOINGS: Mapping[str, Sequence[str]] = {
     "plan rows": (
-        "search/row_sizes.py", "search/lengths.py", "search/rows.py:plan_rows", "search/rows.py:_granted", "search/rows.py:_held_for",
-        "budget/meter.py:rows", "budget/meter.py:_fit", "budget/meter.py:_largest", "budget/meter.py:payable", "budget/meter.py:share",
+        "search/waves.py", "search/row_sizes.py", "search/lengths.py", "search/rows.py:_planned", "search/rows.py:_upcoming",
+        "search/rows.py:_held_for",
     ),
-    "lease": ("budget/", "search/accounting.py", "search/metered_calls.py"),
+    "lease": ("budget/", "search/costs.py", "search/metered_calls.py"),
     "row": ("search/rows.py", "search/row_batch.py", "search/row_queue.py", "search/ends.py", "search/tree.py", "thoughts.py"),
     "candidate": ("search/answers.py", "search/votes.py", "tasks/", "search/stop_rules/"),
     "score": ("search/scoring.py", "search/prompts.py", "verifiers/"),

@@ -25,7 +25,7 @@ import tts
 from tts import tasks
 from tts.allocator.performance import PerformanceModel
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.experiments.analysis.performance_fit import PerformanceData
 from tts.experiments.run.candidates import judge_answer, record_candidates
 from tts.experiments.study.record import Cell, Result

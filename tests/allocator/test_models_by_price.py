@@ -20,7 +20,7 @@ from tts.allocator.performance import PerformanceCurve, PerformanceModel
 from tts.allocator.values import Curved, ProblemStates, observed
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import ConfigError
 from tts.types import Problem, Solution
 

@@ -15,8 +15,7 @@ from tests.support.programs import PROBLEMS, Judge, Program, budgets, ops
 from tests.support.runs import Clock, Solved, check_books, make_run, recount, solve, solved
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
-from tts.budget.budget import Budget
-from tts.budget.meter import Rates
+from tts.budget.budget import Budget, Rates
 from tts.errors import EngineError
 from tts.search.plan import parse
 from tts.search.stop_rules.never import Never
@@ -113,12 +112,12 @@ def _check_end(case: Case, end: Solved, chaos: dict[str, Any]) -> None:
     if case.cancel_at is None:
         assert solution.stopped_by != "interrupted"
     if (limit := case.budget.seconds) is not None:
-        started = [call.usage.seconds for call in end.search.accounting.ledger.calls]
+        started = [call.usage.seconds for call in end.search.account.ledger.calls]
         assert sum(started[:-1]) < limit
 
 
 def _check_counters(ends: list[Solved], backend: ChaosBackend) -> None:
-    ledgers = [end.search.accounting.ledger for end in ends if end.search is not None]
+    ledgers = [end.search.account.ledger for end in ends if end.search is not None]
     totals = [ledger.total() for ledger in ledgers]
     prompt, tokens = sum(t.prompt_tokens for t in totals), sum(int(recount(ledger)["tokens"]) for ledger in ledgers)
     counters = backend.counters
@@ -133,7 +132,7 @@ def _check_counters(ends: list[Solved], backend: ChaosBackend) -> None:
         )
     for end in ends:
         if end.solution is not None and isinstance(end.solution, Solution) and end.search is not None:
-            assert end.solution.usage.tokens == end.search.accounting.ledger.total().tokens
+            assert end.solution.usage.tokens == end.search.account.ledger.total().tokens
     assert not backend.live, f"{len(backend.live)} handles were never released"
 
 

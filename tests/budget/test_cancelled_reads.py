@@ -80,8 +80,8 @@ def test_a_read_that_is_under_way_when_the_search_is_cancelled_is_booked(read: A
     assert end.search is not None
     assert end.solution.stopped_by == "interrupted"
     check_books(end.search)
-    total = end.search.accounting.ledger.total()
+    total = end.search.account.ledger.total()
     assert engine.counters.prompt_tokens + engine.counters.generated_tokens - before == total.prompt_tokens + total.tokens
-    assert len(end.search.accounting.ledger.calls) == 3
+    assert len(end.search.account.ledger.calls) == 3
     assert not engine._states
     assert not engine._prompts

@@ -22,9 +22,8 @@ from tests.support.runs import Solved, check_books, make_run, searched
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
-from tts.budget.budget import USD_UNIT, Budget
-from tts.budget.meter import Rates
-from tts.errors import BudgetExceeded, ConfigError, EngineError, VerifierError
+from tts.budget.budget import USD_UNIT, Budget, Rates
+from tts.errors import BudgetExceeded, ConfigError, EngineError, TTSError, VerifierError
 from tts.search.ends import END, STEP, SearchEnded, Tokens
 from tts.search.plan import Plan, parse
 from tts.search.search import Search, state_of
@@ -61,14 +60,14 @@ def test_reused_tokens_that_have_a_price_are_granted_before_they_are_used(rates:
     done(end)
     counters = backend.counters
     spent = rates.cost("usd", computed=counters.prompt_tokens, reused=counters.reused_tokens, generated=counters.generated_tokens)
-    assert spent == end.search.accounting.meter.spent["usd"] <= usd * USD_UNIT
+    assert spent == end.search.account.paid("usd") <= usd * USD_UNIT
 
 
 def test_what_a_judge_writes_costs_what_written_tokens_cost() -> None:
     rates = Rates(flops=2, usd_in=0, usd_reused=0, usd_out=4 * 10**6)
     backend = ChaosBackend(ToyBackend(), seed=0, slow=1, rates=rates)
     end = done(searched(make_run(PROBLEM, Budget(usd=3e-7), "best_of_n(n=9) | weighted", backend, verifiers={"main": Judge()})))
-    assert end.search.accounting.meter.spent["usd"] == rates.cost("usd", generated=backend.counters.generated_tokens) <= 3e-7 * USD_UNIT
+    assert end.search.account.paid("usd") == rates.cost("usd", generated=backend.counters.generated_tokens) <= 3e-7 * USD_UNIT
 
 
 # Verifiers ------------------------------------------------------------------------------------------------------------------------
@@ -84,7 +83,7 @@ class Greedy(ToyVerifier):
 def test_a_verifier_that_computes_beyond_its_bound_is_named_and_booked() -> None:
     end = searched(make_run(PROBLEM, 60, "best_of_n(n=4) | weighted", ToyBackend(), verifiers={"main": Greedy()}))
     assert isinstance(end.solution.error, BudgetExceeded)
-    assert end.search.accounting.meter.spent["tokens"] == end.solution.usage.tokens
+    assert end.search.account.paid("tokens") == end.solution.usage.tokens
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -239,13 +238,13 @@ def test_a_rollout_is_one_branch_and_no_candidate() -> None:
     async def check(search: Search) -> None:
         [end] = await search.rollout([search.root], 3)
         assert end.depth == 3
-        assert state_of(search).accounting.ledger.total().samples == 1
+        assert state_of(search).account.ledger.total().samples == 1
         with pytest.raises(ConfigError, match="of a rollout"):
             search.finish(end)
         [[child]] = await search.expand([search.root], 1, STEP)
-        before = state_of(search).accounting.ledger.total().samples
+        before = state_of(search).account.ledger.total().samples
         await search.rollout([child], 2)
-        assert state_of(search).accounting.ledger.total().samples == before + 1
+        assert state_of(search).account.ledger.total().samples == before + 1
 
     done(run(check, problem="3 + 4 - 2 + 9 - 1"))
 
@@ -305,10 +304,11 @@ def test_a_strategys_mistake_after_the_first_spend_keeps_what_was_found(name: st
         await MISTAKES[name](search)
 
     end = run(check, verifiers={"main": ToyVerifier()})
-    assert isinstance(end.solution.error, ConfigError)
+    assert isinstance(end.solution.error, TTSError)
+    assert isinstance(end.solution.error.__cause__, ConfigError)
     assert len(end.solution.candidates) == 2
     assert end.solution.answer is not None
-    assert end.solution.usage.tokens == end.search.accounting.ledger.total().tokens > 0
+    assert end.solution.usage.tokens == end.search.account.ledger.total().tokens > 0
     check_books(end.search)
 
 
@@ -325,7 +325,7 @@ def test_a_strategy_that_returns_no_candidates_is_told_what_to_return() -> None:
             return await search.expand([search.root], 2, END)
 
     end = searched(make_run(PROBLEM, 400, Wrong(check=_complete), ToyBackend()))
-    assert isinstance(end.solution.error, ConfigError)
+    assert isinstance(end.solution.error, TTSError)
     assert "must return candidates" in str(end.solution.error)
 
 

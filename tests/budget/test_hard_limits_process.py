@@ -18,8 +18,7 @@ from tests.support.runs import Solved, check_books, make_run, searched
 from tts.backends.base import Sampling
 from tts.backends.protocol import text_bound
 from tts.backends.toy.backend import ToyBackend
-from tts.budget.budget import USD_UNIT, Budget
-from tts.budget.meter import Rates
+from tts.budget.budget import USD_UNIT, Budget, Rates
 from tts.errors import BudgetExceeded, CapabilityError
 from tts.search.ends import END, STEP, Tokens
 from tts.search.search import Search, state_of
@@ -82,7 +81,7 @@ def done(made: Pair, end: Solved) -> Solved:
     assert not isinstance(end.solution, BaseException), end.solution
     assert end.solution.error is None, end.solution.error
     check_books(end.search)
-    total = end.search.accounting.ledger.total()
+    total = end.search.account.ledger.total()
     counters = made.backend.counters
     assert total.prompt_tokens + total.tokens == counters.prompt_tokens + counters.generated_tokens
     assert total.flops == made.flops
@@ -134,7 +133,7 @@ def test_no_limit_is_passed_and_all_books_agree(plan: str, unit: str) -> None:
         if unit == "verifier_tokens":
             budget = Budget(verifier_tokens=amount, samples=6)
         end = done(made, searched(run_of(made, budget, PLANS[plan], seed=seed)))
-        total = end.search.accounting.ledger.total()
+        total = end.search.account.ledger.total()
         assert made.process_tokens >= total.verifier_tokens, "a prompt's pass was booked as verifier tokens"
         assert total.prompt_tokens <= made.backend.counters.prompt_tokens
 
@@ -147,7 +146,7 @@ def test_dollars_pay_the_prompts_pass_and_what_is_reused(usd: float) -> None:
     assert end.solution.error is None
     counters = made.backend.counters
     spent = PRICES.cost("usd", computed=counters.prompt_tokens, reused=counters.reused_tokens, generated=counters.generated_tokens)
-    assert spent == end.search.accounting.meter.spent["usd"] <= usd * USD_UNIT
+    assert spent == end.search.account.paid("usd") <= usd * USD_UNIT
 
 
 def test_a_prompt_is_read_once_each_time_it_is_opened_and_no_limit_on_tokens_counts_it() -> None:
@@ -157,17 +156,17 @@ def test_a_prompt_is_read_once_each_time_it_is_opened_and_no_limit_on_tokens_cou
         prompt = state_of(search).root_tokens
         for count in (1, 2, 3):
             root = search.root if count == 1 else await search.open("solve")
-            before = state_of(search).accounting.ledger.total()
+            before = state_of(search).account.ledger.total()
             for _ in range(2):  # the second time it has been read
                 [ts] = await search.expand([root], 2, Tokens(4))
                 await search.score(ts)
-            total = state_of(search).accounting.ledger.total()
+            total = state_of(search).account.ledger.total()
             assert total.prompt_tokens - before.prompt_tokens == prompt
             assert total.verifier_tokens - before.verifier_tokens == 2 * 2 * 4
             assert made.process_tokens == count * (prompt + 2 * 2 * 4)
 
     end = done(made, searched(run_of(made, Budget(tokens=3 * 4 * (4 + 4)), Do(check=check))))  # not a token more than rows and scores
-    assert end.search.accounting.meter.left("tokens") == 0
+    assert end.search.account.available("tokens") == 0
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -258,7 +257,7 @@ def test_flops_pay_a_sample_as_far_as_without_a_verifier(step: int) -> None:
 def test_most_of_a_budget_of_flops_is_spent(plan: str, amount: int) -> None:
     made = Pair()
     end = done(made, searched(run_of(made, budget_of("flops", amount), plan)))
-    share = end.search.accounting.meter.spent["flops"] / end.search.accounting.meter.limits["flops"]
+    share = end.search.account.paid("flops") / end.search.account.limit("flops")
     assert share >= 0.8 or any("were held" in note for note in end.solution.warnings), (share, end.solution.warnings)
     assert not any(np.isnan(c.scores["main"]) for c in end.solution.candidates)
 
@@ -281,7 +280,7 @@ def test_a_candidate_that_cannot_be_paid_keeps_no_other_waiting_whose_score_was_
 def test_a_probe_computes_nothing_and_its_calls_are_counted() -> None:
     made = Pair()
     end = done(made, searched(run_of(made, Budget(tokens=600, verifier_calls=4), "best_of_n(n=6) | weighted", Probe())))
-    total = end.search.accounting.ledger.total()
+    total = end.search.account.ledger.total()
     assert (total.verifier_tokens, total.verifier_calls, made.process_tokens) == (0, 4, 0)
     assert sum(not np.isnan(c.scores["main"]) for c in end.solution.candidates) == 4
 
@@ -292,7 +291,7 @@ def test_self_evaluation_costs_its_question_and_never_more(budget: Budget) -> No
     verifier = SelfEvaluation().filled(pair.record(), made.backend)
     short = dataclasses.replace(run_of(made, budget, "best_of_n | weighted", verifier), sampling=Sampling(max_tokens=20))
     end = done(made, searched(short))
-    total = end.search.accounting.ledger.total()
+    total = end.search.account.ledger.total()
     assert total.verifier_tokens == 2 * total.verifier_calls > 0
 
 
@@ -338,7 +337,7 @@ def test_prompts_beyond_what_a_verifier_states_are_named_and_booked() -> None:
     end = searched(run_of(made, Budget(tokens=10**4), "best_of_n(n=3) | weighted", Silent()))
     assert isinstance(end.solution.error, BudgetExceeded)
     assert "prompt_bound" in str(end.solution.error)
-    assert end.search.accounting.ledger.total().prompt_tokens == 2 * end.search.root_tokens
+    assert end.search.account.ledger.total().prompt_tokens == 2 * end.search.root_tokens
 
 
 @pytest.mark.parametrize(

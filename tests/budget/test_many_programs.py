@@ -94,7 +94,7 @@ async def checked(make: Make, backend: BackendProtocol, first: int, count: int) 
         for (run, turn), end in zip(batch, await solved([run for run, _ in batch], [turn for _, turn in batch]), strict=True):
             ends[check_end(run, turn, end)] += 1
             if end.search is not None:
-                total = end.search.accounting.ledger.total()
+                total = end.search.account.ledger.total()
                 spent[0] += total.prompt_tokens + total.verifier_tokens
                 spent[1] += total.generated_tokens + total.cancelled_tokens
     counters = backend.counters
@@ -111,7 +111,7 @@ def check_end(run: ProblemRun, turn: int | None, end: Solved) -> str:
     check_books(end.search)
     for unit, left in solution.remaining.items():
         assert 0 <= left <= run.budget.limits[unit]
-    assert solution.usage.tokens == end.search.accounting.ledger.total().tokens
+    assert solution.usage.tokens == end.search.account.ledger.total().tokens
     assert turn is not None or solution.stopped_by != "interrupted"
     if solution.error is None:
         return solution.stopped_by.partition(":")[0]

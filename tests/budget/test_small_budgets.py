@@ -11,8 +11,8 @@ from tests.budget.test_spending import FORMS, NAMES, THINKING, judged
 from tests.support.revising import RevisingTask
 from tests.support.runs import check_books, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.budget.meter import Meter
-from tts.search.accounting import Accounting
+from tts.budget.account import Account
+from tts.search.costs import Costs
 from tts.search.row_sizes import RowSizes
 from tts.search.tree import Tree
 from tts.verifiers.function import FunctionVerifier
@@ -68,8 +68,8 @@ def test_the_first_solution_is_the_one_that_the_search_would_end_with() -> None:
 
 
 def test_lengths_of_another_kind_of_prompt_are_revised_once_solutions_are_known() -> None:
-    accounting = Accounting(Meter(tts.Budget(tokens=100), lambda: 0.0), {}, (), {})
-    sizes = RowSizes(LongTask(), {"policy": ToyBackend()}, accounting, Tree(), None)
+    costs = Costs(Account(tts.Budget(tokens=100)), {}, (), {})
+    sizes = RowSizes(LongTask(), {"policy": ToyBackend()}, costs, Tree(), None)
     assert sizes.lengths("program").expected() == 256
     sizes.lengths("solve").note(0, LENGTH, ended=True)
     assert sizes.lengths("program").expected() == LENGTH

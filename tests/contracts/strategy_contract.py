@@ -17,8 +17,7 @@ from tests.support.runs import Clock, check_books, make_run, searched, solve, so
 from tts.backends.base import CAPABILITIES
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.budget.budget import Budget
-from tts.budget.meter import Rates
+from tts.budget.budget import Budget, Rates
 from tts.errors import CapabilityError, ConfigError
 from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, Plan, parse
 from tts.search.protocols import LimitsThoughts, SelectionProtocol, StrategyProtocol
@@ -148,7 +147,7 @@ class StrategyContract:
         run = make_run(PROBLEMS[0], Budget(seconds=limit), self.plan(), self.backend(), verifiers=verified(), clock=Clock(tick=1.0))
         end = searched(run)
         check_books(end.search)
-        assert sum(call.usage.seconds for call in end.search.accounting.ledger.calls[:-1]) < limit
+        assert sum(call.usage.seconds for call in end.search.account.ledger.calls[:-1]) < limit
         assert end.solution.remaining["seconds"] >= 0
 
     def test_it_fills_its_sizes_from_the_budget_or_says_that_it_cannot(self) -> None:

@@ -32,7 +32,7 @@ from tts.backends.openai.capabilities import Capabilities
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.protocol import BackendProtocol
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import CapabilityError, ConfigError
 from tts.models import registry
 from tts.randomness import hash64

@@ -239,7 +239,7 @@ class VerifierContract:
             assert repr(first[:-1].tolist()) == repr(again.tolist())
 
         search, backend = self.run(check)
-        total = search.accounting.ledger.total()
+        total = search.account.ledger.total()
         assert total.verifier_calls == asked[0]
         own = self.own_counters().prompt_tokens - before
         assert total.prompt_tokens + total.tokens == backend.counters.prompt_tokens + backend.counters.generated_tokens + own

@@ -14,8 +14,8 @@ import pytest
 from tests.support.guard import LIMIT_S
 from tts.backends.base import StopCondition
 from tts.backends.text.stops import StopScanner
+from tts.budget.account import Account
 from tts.budget.budget import Budget
-from tts.budget.meter import Meter
 from tts.randomness import generator
 from tts.search.answers import Answers
 from tts.search.stop_rules.entropy import Entropy, answer_entropy
@@ -172,13 +172,13 @@ def test_a_text_that_is_read_in_pieces_is_read_as_a_whole_is(seed: int, monkeypa
 
 def test_a_search_ends_early_enough_for_its_selection() -> None:
     now = [0.0]
-    meter = Meter(Budget(seconds=10), lambda: now[0])
-    meter.keep_for_closing(0.4)
-    assert (meter.deadline, meter.seconds_left) == (9.6, 9.6)
-    meter.keep_for_closing(5)
-    assert meter.deadline == 9.0
-    meter.keep_for_closing(0)
-    assert meter.seconds_left == 10
+    account = Account(Budget(seconds=10), clock=lambda: now[0], started=0.0)
+    account.keep_for_closing(0.4)
+    assert (account.deadline, account.seconds_left) == (9.6, 9.6)
+    account.keep_for_closing(5)
+    assert account.deadline == 9.0
+    account.keep_for_closing(0)
+    assert account.seconds_left == 10
 
 
 def test_a_text_of_many_paragraphs_is_asked_about_seldom_and_a_short_one_at_each() -> None:

@@ -17,8 +17,7 @@ from tests.support.chaos import ChaosBackend
 from tests.support.runs import Solved, make_run
 from tts.backends.base import Caps
 from tts.backends.function import Answer, Ask, FunctionBackend
-from tts.budget.budget import Budget
-from tts.budget.meter import Rates
+from tts.budget.budget import Budget, Rates
 from tts.errors import CapabilityError, ConfigError, TTSError
 from tts.randomness import child_stream
 from tts.search.search import Search, state_of
@@ -147,13 +146,11 @@ def test_the_embedded_policy_goes_on_from_its_own_state(verifier: str) -> None:
         if verifier == "process":
             assert not np.isnan(await search.score([t])).any()
         state = state_of(search)
-        calls = len(state.accounting.ledger.calls)
+        calls = len(state.account.ledger.calls)
         (child,) = await search.extend([t], "\n")
         ids = state.prompts.spelled(t, "policy").ids  # type: ignore[attr-defined]
         assert ids == t.token_ids  # the task ended it, so that its own state goes on while it is held
-        assert [call.kind for call in state.accounting.ledger.calls[calls:]] == (
-            ["extend"] if verifier == "process" else ["open", "extend"]
-        )
+        assert [call.kind for call in state.account.ledger.calls[calls:]] == (["extend"] if verifier == "process" else ["open", "extend"])
         assert state.tree.path_tokens(child) == state.tree.path_tokens(t) + len(child.token_ids)
         eos = dataclasses.replace(t, token_ids=(*ids, 2))
         assert state.prompts.spelled(eos, "policy").ids == ids  # type: ignore[attr-defined]

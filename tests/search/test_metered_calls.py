@@ -9,7 +9,7 @@ import pytest
 
 from tts.backends.base import Reply, Sampling
 from tts.backends.function import FunctionBackend
-from tts.budget.meter import Exhausted
+from tts.budget.account import Exhausted
 from tts.errors import BudgetExceeded
 from tts.search.metered_calls import MeteredCalls
 from tts.tasks import get

@@ -16,8 +16,7 @@ from tests.support.chaos import ChaosBackend
 from tests.support.runs import check_books, make_run, searched, solved
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
-from tts.budget.budget import Budget
-from tts.budget.meter import Rates
+from tts.budget.budget import Budget, Rates
 from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded, Tokens
 from tts.search.plan import Plan

@@ -201,7 +201,7 @@ def test_up_to_a_wave_of_rows_begins_in_one_call_and_a_wider_one_in_several() ->
             )
         )
         assert end.search is not None
-        begun = [call for call in end.search.accounting.ledger.calls if call.usage.samples]
+        begun = [call for call in end.search.account.ledger.calls if call.usage.samples]
         assert [call.rows for call in begun] == [min(MOST_OF_A_WAVE, n - k * MOST_OF_A_WAVE) for k in range(calls)]
 
 

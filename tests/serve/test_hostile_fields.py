@@ -179,9 +179,8 @@ def test_no_header_and_no_address_reaches_anything(gateway: Any) -> None:
 
 def test_no_field_of_a_completion_reaches_anything(gateway: Any) -> None:
     fields: tuple[Callable[[str], dict[str, Any]], ...] = (
-        lambda v: {"model": v}, lambda v: {"prompt": v}, lambda v: {"prompt": [v, v]}, lambda v: {"suffix": v},
-        lambda v: {"stop": v}, lambda v: {"tts": {"strategy": v}}, lambda v: {"tts": {"verifier": v}}, lambda v: {v: v},
-        lambda v: {"user": v, "logit_bias": {v: 1}},
+        lambda v: {"model": v}, lambda v: {"prompt": v}, lambda v: {"prompt": [v, v]}, lambda v: {"suffix": v}, lambda v: {"stop": v},
+        lambda v: {"tts": {"strategy": v}}, lambda v: {"tts": {"verifier": v}}, lambda v: {v: v}, lambda v: {"user": v, "logit_bias": {v: 1}},
     )  # fmt: skip
 
     def complete(given: dict[str, Any]) -> Any:

@@ -11,8 +11,7 @@ from tts.allocator.allocate import Allocator
 from tts.allocator.auto import Auto
 from tts.allocator.evidence import Round
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.budget.budget import Budget
-from tts.budget.meter import Rates
+from tts.budget.budget import Budget, Rates
 from tts.errors import ConfigError
 from tts.solver.problem_run import ProblemRun
 from tts.solver.solver import Solver

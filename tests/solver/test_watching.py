@@ -13,7 +13,7 @@ import pytest
 
 import tts
 from tts.backends.toy.backend import ToyBackend
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.models.registry import ModelRecord
 
 PLAN = "best_of_n(n=3) | weighted"

@@ -14,7 +14,7 @@ from tts.backends.base import Counters, Extension, Reply, Row, RowSet, Sample, S
 from tts.backends.metadata import BackendMetadata, metadata_of
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.protocol import BackendProtocol, prompt_logprobs, text_bound
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import EngineError
 from tts.randomness import hash64
 from tts.types import Prompt

@@ -19,8 +19,7 @@ from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.protocol import BackendProtocol
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
-from tts.budget.budget import Budget
-from tts.budget.meter import Rates
+from tts.budget.budget import Budget, Rates
 from tts.errors import ConfigError, TTSError
 from tts.randomness import hash64
 from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, parse

@@ -121,9 +121,10 @@ def recount(ledger: Ledger) -> dict[str, float]:
 
 def check_books(search: SearchState) -> None:
     """Assert that no limit is passed by any count and that nothing is held any more."""
-    meter, spent = search.accounting.meter, recount(search.accounting.ledger)
-    for unit, limit in meter.limits.items():
-        assert meter.spent[unit] <= limit, f"{unit}: the meter says {meter.spent[unit]} of {limit}"
+    account, spent = search.account, recount(search.account.ledger)
+    for unit in account.units:
+        limit, paid = account.limit(unit), account.paid(unit)
+        assert paid <= limit, f"{unit}: the account says {paid} of {limit}"
         assert spent[unit] <= limit, f"{unit}: the ledger says {spent[unit]} of {limit}"
-        assert meter.spent[unit] == spent[unit], f"{unit}: the meter says {meter.spent[unit]}, the ledger {spent[unit]}"
-    assert not any(meter.held.values()), f"grants are still held: {meter.held}"
+        assert paid == spent[unit], f"{unit}: the account says {paid}, the ledger {spent[unit]}"
+        assert not account.reserved(unit), f"{unit}: {account.reserved(unit)} are still held"

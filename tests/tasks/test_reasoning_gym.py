@@ -90,20 +90,6 @@ def test_no_answer_is_run_as_a_program(task: ReasoningGymTask, attack: str, tmp_
     assert not there.exists()
 
 
-def test_a_reference_names_generators_and_their_own_parameters_alone(monkeypatch: pytest.MonkeyPatch):
-    """A reference stands in a file of problems, which another person may have written."""
-    pytest.importorskip("reasoning_gym")
-    from tts.tasks import reasoning_gym_worker as worker
-
-    def create(*given: Any, **named: Any) -> Any:
-        raise AssertionError(f"made with {given} and {named}")
-
-    monkeypatch.setattr(worker.reasoning_gym, "create_dataset", create)
-    for generator, config in (("composite", {"datasets": []}), ("countdown", {"yaml_path": "x"}), ("os", {})):
-        with pytest.raises(ValueError, match="is unknown"):
-            worker.score(json.dumps({"reasoning_gym": generator, "config": config, "entry": {}}), "17 + 22")
-
-
 def test_what_mathematics_writes_is_read(task: ReasoningGymTask):
     integral = reference("simple_integration", question="", answer="", metadata={"variable": "x", "integrand": "2*x + cos(x)"})
     assert task.equivalent("x**2 + sin(x) + C", integral)

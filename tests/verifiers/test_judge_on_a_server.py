@@ -60,7 +60,7 @@ def scores(end: Solved) -> list[float]:
 
 
 def booked(end: Solved) -> Any:
-    [call] = [call for call in end.search.accounting.ledger.calls if call.kind == "score"]  # type: ignore[union-attr]
+    [call] = [call for call in end.search.account.ledger.calls if call.kind == "score"]  # type: ignore[union-attr]
     return call.usage
 
 

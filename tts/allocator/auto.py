@@ -157,21 +157,15 @@ class Auto(Strategy):
                 state_of(search).reasons.append(f"after {found.samples} samples ({agree}): {step.why}")
             if not step.samples:
                 raise _ended(step.why, answer)
-            first, ended, meter = len(search.candidates), None, state_of(search).accounting.meter
-            whole = dict(meter.limits)
+            first, ended = len(search.candidates), None
             try:
                 if step.plan:
                     had[step.plan] = max(step.samples, had.get(step.plan, 0))
-                    sized = self._sized(search, step)
-                    if not _bounded(sized):
-                        meter.limits = {unit: min(limit, self._lent(search, step, unit)) for unit, limit in whole.items()}
-                    await sized.run(search)
+                    await self._run_plan(search, step)
                 else:
                     await self._drawn(search, step.samples)
             except SearchEnded as end:
-                ended = None if end.out_of_budget and meter.limits != whole else end
-            finally:
-                meter.limits = whole
+                ended = end
             strategy = parse(self.plans()[step.plan]).strategy
             if other_models(strategy) and not found.checked and any(c.answer is not None for c in search.candidates[first:]):
                 answer = slice(first, len(search.candidates))
@@ -222,11 +216,25 @@ class Auto(Strategy):
         own, other = (state.sample_cost(role, unit) for role in ("policy", strategy.writer))
         return dataclasses.replace(strategy, n=strategy.n or max(1, round(step.samples * own / max(1, other))))
 
-    def _lent(self, search: Search, step: Round, unit: str) -> int:
-        """Return the limit of a round for a search that only the budget ends: the spend so far plus the cost of its samples."""
-        state = state_of(search)
-        meter = state.accounting.meter
-        return meter.spent[unit] + meter.held[unit] + step.samples * state.sample_cost("policy", unit)
+    async def _run_plan(self, search: Search, step: Round) -> None:
+        """Run the strategy of a round; one that only the budget ends is paid by a part that has what the round's samples cost.
+
+        Raises:
+            SearchEnded: The budget of the problem, the time or a stop rule ended it.
+        """
+        strategy, state = self._sized(search, step), state_of(search)
+        if _bounded(strategy):
+            await strategy.run(search)
+            return
+        account = state.account
+        amounts = {unit: step.samples * state.sample_cost("policy", unit) for unit in account.units}
+        is_cut = any(amount < account.available(unit) for unit, amount in amounts.items())
+        try:
+            with state.costs.paid_by(account.reserve_part(amounts)):
+                await strategy.run(search)
+        except SearchEnded as end:
+            if not (is_cut and end.out_of_budget):
+                raise
 
     async def _drawn(self, search: Search, samples: int) -> None:
         """Draw plain samples; the first of a problem at the temperature that the performance model has for it."""

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from tts.backends.finite import clean_logprobs, clean_spreads
 from tts.backends.metadata import BackendMetadata, capability_hint
 from tts.backends.prompt_logprobs import PromptLogprobs
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.characters import in_whole_characters
 from tts.errors import CapabilityError, ConfigError
 from tts.models.registry import ModelRecord

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tts.backends.base import Backend
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import EngineError
 from tts.thoughts import ThoughtMarks
 from tts.types import Prompt

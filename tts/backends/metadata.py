@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tts.backends import backends_with
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import ConfigError, shown
 from tts.thoughts import ThoughtMarks
 from tts.types import Prompt

@@ -12,7 +12,7 @@ from tts.backends.base import Caps, Counters, Extension, Reply, RowSet, SampleRe
 from tts.backends.metadata import ValueHeadMetadata, capability_hint, metadata_of
 from tts.backends.prompt_logprobs import PromptLogprobs, check_top
 from tts.backends.text.tokenized_text import TokenizedText
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import CapabilityError
 from tts.types import Prompt
 

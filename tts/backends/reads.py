@@ -10,7 +10,7 @@ from tts.backends.base import Extension, Reply, RowSet
 from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol
 from tts.blame import Blame
-from tts.budget.meter import Exhausted
+from tts.budget.account import Exhausted
 from tts.errors import EngineError
 
 

@@ -1,4 +1,4 @@
-"""Limits with units, grants within these limits, and the ledger of what was spent."""
+"""Limits with units, accounts that are never overdrawn, and the ledger of what was spent."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from tts.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from tts.budget.account import Account as Account
+    from tts.budget.account import Exhausted as Exhausted
+    from tts.budget.account import Lease as Lease
     from tts.budget.budget import USD_UNIT as USD_UNIT
     from tts.budget.budget import Budget as Budget
-    from tts.budget.meter import Exhausted as Exhausted
-    from tts.budget.meter import Grant as Grant
-    from tts.budget.meter import Meter as Meter
-    from tts.budget.meter import Rates as Rates
-    from tts.budget.meter import RowCost as RowCost
+    from tts.budget.budget import Rates as Rates
+    from tts.budget.budget import RowCost as RowCost
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

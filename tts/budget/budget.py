@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -86,6 +86,72 @@ class Budget:
 
     def __str__(self) -> str:
         return ", ".join(f"{unit}={value:g}" if unit in _LEAST else f"{unit}={value}" for unit, value in self.limits.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What one token of a model costs, in the meter's whole units; None where the model's record has no rate.
+
+    Args:
+        flops: floating-point operations a computed token. usd_in, usd_reused, usd_out: 1e-15 dollars a token; `usd_reused`
+            None: as `usd_in`.
+    """
+
+    flops: int | None = None
+    usd_in: int | None = None
+    usd_reused: int | None = None
+    usd_out: int | None = None
+
+    def cost(self, unit: str, *, computed: int = 0, reused: int = 0, generated: int = 0) -> int:
+        """Return what input tokens, computed and reused, and generated tokens cost in `flops` or `usd`; unknown rates count as 0."""
+        if unit == "flops":
+            return (computed + generated) * (self.flops or 0)
+        usd_in = self.usd_in or 0
+        usd_reused = usd_in if self.usd_reused is None else self.usd_reused
+        return computed * usd_in + reused * usd_reused + generated * (self.usd_out or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RowCost:
+    """An upper bound of what one row costs, as a function of the tokens it may generate.
+
+    Args:
+        rates: of the model that generates. computed, reused: input tokens that starting the row may compute, and reuse.
+        verifier_tokens: bound on what declared verifiers compute for a row of so many new tokens; never decreasing.
+        verifier_calls: how often declared verifiers will score it.
+        verifier_cost: what those tokens may cost in `flops` or `usd`, the path they reuse included; never decreasing.
+    """
+
+    rates: Rates = Rates()
+    computed: int = 0
+    reused: int = 0
+    verifier_tokens: Callable[[int], int] = lambda _new: 0
+    verifier_calls: int = 0
+    verifier_cost: Callable[[str, int], int] = lambda _unit, _new: 0
+
+    def bare(self) -> RowCost:
+        """Return the cost without verification."""
+        return RowCost(self.rates, self.computed, self.reused)
+
+    def of(self, unit: str, generated: int) -> int:
+        """Return the bound in one unit for a row of `generated` tokens."""
+        return self.generation(unit, generated) + self.reserve(unit, generated)
+
+    def generation(self, unit: str, generated: int) -> int:
+        """Return the part of the bound that generating spends."""
+        if unit in ("tokens", "generated_tokens"):
+            return generated
+        if unit in ("flops", "usd"):
+            return self.rates.cost(unit, computed=self.computed, reused=self.reused, generated=generated)
+        return 0
+
+    def reserve(self, unit: str, generated: int) -> int:
+        """Return the part of the bound that is kept for scoring the row."""
+        if unit == "verifier_calls":
+            return self.verifier_calls
+        if unit in ("tokens", "verifier_tokens"):
+            return self.verifier_tokens(generated)
+        return self.verifier_cost(unit, generated) if unit in ("flops", "usd") else 0
 
 
 def check_units(given: Iterable[str]) -> None:

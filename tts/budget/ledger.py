@@ -66,3 +66,8 @@ def sum_usage(usages: Sequence[Usage]) -> Usage:
         else:
             totals[name] = None if None in values else sum(values, default)
     return Usage(**totals)
+
+
+def sum_known(counts: Sequence[int | None]) -> int | None:
+    """Return the sum of counts; None where one is not known."""
+    return None if None in counts else sum(count or 0 for count in counts)

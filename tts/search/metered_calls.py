@@ -15,7 +15,8 @@ from tts.backends.finite import clean_law
 from tts.backends.protocol import BackendProtocol, text_bound
 from tts.backends.reads import cancelled_and_done, read
 from tts.blame import Blame
-from tts.budget.meter import Exhausted, Rates
+from tts.budget.account import Exhausted
+from tts.budget.budget import Rates
 from tts.characters import in_whole_characters, prompt_in_whole_characters
 from tts.errors import BudgetExceeded, EngineError
 from tts.randomness import hash64

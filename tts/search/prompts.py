@@ -5,8 +5,8 @@ A trajectory is continued by its own handle on the model that wrote it, and as t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,10 @@ from tts.backends.protocol import BackendProtocol, text_bound
 from tts.backends.reads import read
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.blame import Blame
-from tts.budget.meter import Grant
+from tts.budget.account import Amounts
+from tts.budget.ledger import sum_known
 from tts.errors import EngineError, PromptTooLong, shown
-from tts.search.accounting import Accounting, sum_known
+from tts.search.costs import Costs
 from tts.search.tree import Tree
 from tts.types import Prompt, Trajectory, Usage
 
@@ -45,9 +46,9 @@ class Prompts:
         backends: by role. clock: seconds.
     """
 
-    def __init__(self, backends: Mapping[str, BackendProtocol], accounting: Accounting, tree: Tree, clock: Callable[[], float]) -> None:
+    def __init__(self, backends: Mapping[str, BackendProtocol], costs: Costs, tree: Tree, clock: Callable[[], float]) -> None:
         self._backends = backends
-        self._accounting = accounting
+        self._costs = costs
         self._tree = tree
         self._clock = clock
         self._prompts: dict[int, Prompt] = {}  # of each root
@@ -62,7 +63,7 @@ class Prompts:
         """Open a prompt, with the text of a path after it.
 
         Args:
-            charge: called with what was read, in place of a grant and a ledger row of its own.
+            charge: called with what was read, in place of a lease of its own.
 
         Raises:
             PromptTooLong: it leaves no room in the context. Exhausted: the budget cannot pay it.
@@ -75,10 +76,9 @@ class Prompts:
                 hint="shorten the problem, or choose a model with a longer context",
             )
         cost = {unit: backend.rates.cost(unit, computed=tokens + text_bound(backend, path), reused=tokens) for unit in ("flops", "usd")}
-        grant = None if charge else self._accounting.meter.amounts(**cost)
         held: list[Any] = []  # given up where anything fails, the booking included
         try:
-            with self._booked("open", model, 1, grant, charge) as replies:
+            async with self._reading("open", model, 1, cost, charge) as replies:
                 (opened,) = _one_each(await read(backend, backend.open([prompt]), replies, opens=True), 1, backend, "open")
                 held, behind = [opened.value], None
                 if path:
@@ -90,33 +90,43 @@ class Prompts:
             raise
         return Opened(held[0], tokens, behind)
 
-    @contextmanager
-    def _booked(
+    @asynccontextmanager
+    async def _reading(
         self,
         kind: str,
         model: str,
         rows: int,
-        grant: Grant | None,
+        amounts: Amounts,
         charge: Charge | None = None,
         *,
         samples: int = 0,
         verifier: bool = False,
-    ) -> Generator[list[Reply[Any]]]:
-        """Yield the list that takes the replies of a call that only reads, and book them whatever becomes of the call.
+    ) -> AsyncGenerator[list[Reply[Any]]]:
+        """Yield the list that takes the replies of a call that only reads; they are paid whatever becomes of the call.
 
         Args:
-            charge: called with them, in place of a ledger row. samples, verifier: see `input_usage`.
+            kind: The kind of the call, for the ledger.
+            model: The role that reads.
+            rows: The sequences in the call.
+            amounts: The most that it may cost.
+            charge: A function that gets the replies, in place of a lease.
+            samples: The samples that the call costs.
+            verifier: Whether its tokens are those of a verifier.
         """
         replies: list[Reply[Any]] = []
-        started = self._clock()
-        try:
-            yield replies
-        finally:
-            if charge:
+        if charge is not None:
+            try:
+                yield replies
+            finally:
                 charge(replies)
-            else:
-                usage = input_usage(replies, samples=samples, seconds=self._clock() - started, verifier=verifier)
-                self._accounting.book(kind, model, rows, usage, rates=self._backends[model].rates, grant=grant)
+            return
+        rates = self._backends[model].rates
+        async with self._costs.account.lease(amounts, kind=kind, model=model, rows=rows, rates=rates) as lease:
+            started = self._clock()
+            try:
+                yield replies
+            finally:
+                lease.spend(input_usage(replies, samples=samples, seconds=self._clock() - started, verifier=verifier))
 
     def recomputed(self, ts: Sequence[Trajectory], model: str) -> int:
         """Return the most tokens of its path that a row after one of `ts` computes again: none where forks are native."""
@@ -171,8 +181,7 @@ class Prompts:
         """
         backend, text = self._backends[model], t.full_text[len(above.full_text) :]
         _, cost = self._cost(backend, [above], text)
-        grant = self._accounting.meter.amounts(**cost)
-        with self._booked("extend", model, 1, grant) as replies:
+        async with self._reading("extend", model, 1, cost) as replies:
             (made,) = _one_each(await read(backend, backend.extend([handle], [text]), replies), 1, backend, "extend")
         return made.value.handle
 
@@ -259,8 +268,7 @@ class Prompts:
         backend = self._backends[model]
         more = sum(max(0, self._again.get((t.node, model), 0)) for t in ts)
         _, cost = self._cost(backend, ts, text, more)
-        grant = self._accounting.meter.amounts(samples=samples, **cost)
-        with self._booked("extend", model, len(ts), grant, samples=samples) as replies:
+        async with self._reading("extend", model, len(ts), {"samples": samples, **cost}, samples=samples) as replies:
             mine = iter(await self.handles([t for t in ts if (t.node, model) not in self._again], model))
             behind = [self._abroad[t.node, model] if (t.node, model) in self._again else next(mine) for t in ts]
             made = _one_each(await read(backend, backend.extend(behind, [text] * len(ts)), replies), len(ts), backend, "extend")
@@ -274,8 +282,8 @@ class Prompts:
         """
         backend = self._backends[model]
         size, cost = self._cost(backend, ts, text)
-        grant = self._accounting.meter.amounts(tokens=size, verifier_tokens=size, verifier_calls=len(ts), **cost)
-        with self._booked("ask", model, len(ts), grant, verifier=True) as replies:
+        amounts = {"tokens": size, "verifier_tokens": size, "verifier_calls": len(ts), **cost}
+        async with self._reading("ask", model, len(ts), amounts, verifier=True) as replies:
             handles = await self.handles(ts, model)
             await read(backend, backend.next_logprobs(handles, [text] * len(ts), tokens), replies)
         law = clean_law([reply.value for reply in replies]).reshape(len(ts), len(tokens))
@@ -289,8 +297,7 @@ class Prompts:
         """
         backend = self._backends["policy"]
         _, cost = self._cost(backend, ts, "")
-        grant = self._accounting.meter.amounts(**cost)
-        with self._booked("hidden", "policy", len(ts), grant) as replies:
+        async with self._reading("hidden", "policy", len(ts), cost) as replies:
             await read(backend, backend.hidden(await self.handles(ts, "policy")), replies)
         return np.array([reply.value for reply in replies], dtype=np.float64)
 

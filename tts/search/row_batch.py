@@ -11,9 +11,9 @@ from tts.backends.base import Row, RowSet, Sample, SampleRequest, Sampling, Stop
 from tts.backends.protocol import BackendProtocol
 from tts.backends.reads import cancelled_and_done
 from tts.blame import Blame
-from tts.budget.meter import Grant, RowCost
+from tts.budget.account import Account, Lease
+from tts.budget.ledger import sum_known
 from tts.errors import EngineError
-from tts.search.accounting import Accounting, sum_known
 from tts.types import Trajectory, Usage
 
 OUT_OF_TIME = "out of time"  # the error of a row that timed out before producing text: neither a candidate nor a failure
@@ -24,34 +24,43 @@ class RowTask:
     """One row to start, or to continue.
 
     Args:
-        path: what it continues. handle: of the path, on the call's backend. branch: what it costs in samples. room: its own token cap.
+        path: The path that it continues.
+        handle: The path's state on the call's backend.
+        stream: The stream of its draws.
+        branch: What it costs in samples.
+        cap: The tokens that it may take in this call.
+        room: The tokens that it may take in all.
     """
 
     path: Trajectory
     handle: object
     stream: int
     branch: int
+    cap: int
     room: int
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class RowBatch:
-    """Runs one call of rows.
+    """One call of rows.
 
     Args:
-        accounting: where it is booked. cost: the bound of a row. clock: seconds.
-        kind: for the ledger. model: the role. backend: its model. sampling, stop: of every row. word: which draws.
-        spreads: see `SampleRequest`.
+        tasks: The rows, in draw order.
+        account: The account whose deadline ends the call.
+        clock: The clock, in seconds.
+        backend: The model that writes.
+        sampling: The sampling of every row.
+        stop: Where every row ends.
+        word: Which draws of a stream are meant.
+        spreads: Whether `Sample.spreads` are wanted.
 
     Attributes:
-        timed_out: whether the time was over before every row had ended.
+        timed_out: Whether the time was over before every row had ended.
     """
 
-    accounting: Accounting
-    cost: RowCost
+    tasks: Sequence[RowTask]
+    account: Account
     clock: Callable[[], float]
-    kind: str
-    model: str
     backend: BackendProtocol
     sampling: Sampling
     stop: StopCondition
@@ -59,15 +68,13 @@ class RowBatch:
     spreads: bool
     timed_out: bool = False
 
-    async def samples(self, tasks: Sequence[RowTask], grant: Grant) -> AsyncGenerator[Sample, None]:
-        """Start the rows of a grant and yield their samples in order; book the call even if it breaks or is cancelled.
+    async def samples(self, lease: Lease) -> AsyncGenerator[Sample, None]:
+        """Start the rows and yield their samples in order; tell the lease what was spent even if the call breaks or is cancelled.
 
         Where the caller stops reading (and closes the generator), later rows are cancelled.
         """
         started = self.clock()
-        caps = [min(cap, task.room) for cap, task in zip(grant.caps, tasks, strict=True)]
-        assert min(caps) >= 1, f"a row was granted {min(caps)} tokens"
-        requests, places = self._requests(tasks, caps)
+        requests, places = self._requests()
         rowsets: list[RowSet] = []
         timer = self._timer(rowsets)
         cancelled_from = 0
@@ -96,24 +103,24 @@ class RowBatch:
                 with self._blame:
                     self.backend.release([s.handle for s in unread if s is not None and s.handle is not None])
             finally:
-                self._book(tasks, grant, caps, rowsets, places, cancelled_from, self.clock() - started)
+                lease.spend(self._usage(rowsets, places, cancelled_from, self.clock() - started))
 
     @property
     def _blame(self) -> Blame:
         return Blame(f"the backend {self.backend.name!r}", EngineError)
 
-    def _requests(self, tasks: Sequence[RowTask], caps: Sequence[int]) -> tuple[list[SampleRequest], list[tuple[int, int]]]:
+    def _requests(self) -> tuple[list[SampleRequest], list[tuple[int, int]]]:
         """Return one request a parent, and the place (request, row) of each task."""
         by_parent: dict[int, tuple[int, list[Row]]] = {}
         places: list[tuple[int, int]] = []
         order: list[RowTask] = []
-        for task, cap in zip(tasks, caps, strict=True):
+        for task in self.tasks:
             if (entry := by_parent.get(task.path.node)) is None:
                 entry = by_parent[task.path.node] = (len(order), [])
                 order.append(task)
             places.append((entry[0], len(entry[1])))
-            entry[1].append(Row(task.stream, task.path.num_tokens, cap, self.word))
-        priced = [unit for unit in ("flops", "usd") if unit in self.accounting.meter.limits and self.cost.rates.cost(unit, computed=1)]
+            entry[1].append(Row(task.stream, task.path.num_tokens, task.cap, self.word))
+        priced = [unit for unit in ("flops", "usd") if unit in self.account.units and self.backend.rates.cost(unit, computed=1)]
         requests = [
             SampleRequest(task.handle, tuple(rows), self.sampling, self.stop, task.path.full_text, self.spreads, not priced)
             for task, (_, rows) in zip(order, by_parent.values(), strict=True)
@@ -121,8 +128,8 @@ class RowBatch:
         return requests, places
 
     def _timer(self, rowsets: Sequence[RowSet]) -> asyncio.TimerHandle | None:
-        deadline = self.accounting.meter.deadline
-        if deadline is None:
+        seconds_left = self.account.seconds_left
+        if seconds_left is None:
             return None
 
         def stop() -> None:
@@ -130,18 +137,10 @@ class RowBatch:
             for rows in rowsets:
                 rows.cancel()
 
-        return asyncio.get_running_loop().call_later(max(0.0, deadline - self.clock()), stop)
+        return asyncio.get_running_loop().call_later(seconds_left, stop)
 
-    def _book(
-        self,
-        tasks: Sequence[RowTask],
-        grant: Grant,
-        caps: Sequence[int],
-        rowsets: Sequence[RowSet],
-        places: Sequence[tuple[int, int]],
-        cancelled_from: int,
-        seconds: float,
-    ) -> None:
+    def _usage(self, rowsets: Sequence[RowSet], places: Sequence[tuple[int, int]], cancelled_from: int, seconds: float) -> Usage:
+        """Return what the call has spent; rows from `cancelled_from` on were not read."""
         generated = cancelled = 0
         work, estimated = 0.0, False
         for index, (which, row) in enumerate(places):
@@ -149,7 +148,7 @@ class RowBatch:
                 continue
             sample = rowsets[which].samples[row]
             if sample is None:  # the backend broke: the cost of the row is not known, so it is charged in full
-                generated, estimated = generated + caps[index], True
+                generated, estimated = generated + self.tasks[index].cap, True
                 continue
             work += sample.seconds
             estimated = estimated or sample.estimated
@@ -159,18 +158,17 @@ class RowBatch:
                 generated += sample.num_tokens
         computed = sum(rows.prompt_tokens for rows in rowsets)
         reused = sum_known([rows.reused_tokens for rows in rowsets])
-        usage = Usage(
+        return Usage(
             prompt_tokens=computed,
             reused_tokens=reused,
             generated_tokens=generated,
             cancelled_tokens=cancelled,
-            samples=sum(task.branch for task in tasks),
+            samples=sum(task.branch for task in self.tasks),
             seconds=seconds,
             work_seconds=work,
             kv_bytes_per_token=self.backend.kv_bytes_per_token,
             estimated=estimated,
         )
-        self.accounting.book(self.kind, self.model, len(tasks), usage, rates=self.backend.rates, granted=sum(caps), grant=grant)
 
 
 def branches_of(parents: Sequence[Trajectory], children_of: Callable[[Trajectory], int]) -> list[int]:

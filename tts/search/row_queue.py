@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from tts.backends.base import Sampling
 from tts.search.ends import Stops, Tokens, Until
+from tts.search.waves import NO_CAP
 from tts.thoughts import ThoughtMarks
 from tts.types import Trajectory
 
 T = TypeVar("T")
-NO_CAP = 1 << 20  # of a row on a backend without a context limit
 MOST_ROWS = 1024  # of a wave: a width that no budget pays is begun wave by wave, until the search is ended or stopped
 
 
@@ -126,6 +126,12 @@ class RowQueue:
             rows.append(QueuedRow(self._next, parent))
             self._next += 1
         return rows
+
+    def begin(self, rows: Sequence[QueuedRow]) -> None:
+        """Note rows as begun."""
+        self.begun.extend(rows)
+        self.count += len(rows)
+        self.last_wave = len(rows)
 
     def put_back(self, paths: Sequence[Trajectory]) -> None:
         """Put rows that are over, and were handed on, back to the head."""

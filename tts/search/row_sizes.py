@@ -1,9 +1,4 @@
-"""How many rows of a request begin, and how far each may be written, by the lengths that were seen.
-
-Until there is a candidate, one row is granted all that is left, or as many rows as can be paid however long they are. A later wave begins
-at most twice the rows begun so far, and only rows that what is left pays to their expected end. While more may follow, a row is given up
-once it has taken half of what was left when it began, and four expected lengths.
-"""
+"""What a search knows of the lengths of its rows, and what a wave of them is planned for."""
 
 from __future__ import annotations
 
@@ -12,20 +7,19 @@ from collections.abc import Mapping, Sequence
 
 from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol, require
-from tts.budget.meter import Exhausted, RowCost
+from tts.budget.budget import RowCost
 from tts.errors import ConfigError
-from tts.search.accounting import Accounting
+from tts.search.costs import Costs
 from tts.search.ends import END, STEP, Tokens
 from tts.search.lengths import Lengths
-from tts.search.row_queue import NO_CAP, QueuedRow, RowQueue
+from tts.search.row_queue import QueuedRow, RowQueue
 from tts.search.tree import Tree
+from tts.search.waves import NO_CAP, Goal, WaveRequest, payable_rows
 from tts.tasks.base import TaskProtocol
 from tts.types import Trajectory
 
 _FIRST_WIDTH = 4  # rows to begin with where a time is given
 _UNBOUNDED_WIDTH = 64  # rows of a wave where no limit counts rows or tokens
-_PATIENCE = 4  # expected lengths that a row may take without being given up
-_SHARE = 0.5  # of what was left when a row began, that it may take in any case
 
 
 class RowSizes:
@@ -35,12 +29,10 @@ class RowSizes:
         expected: tokens of a solution that the caller expects; None: the task's constant.
     """
 
-    def __init__(
-        self, task: TaskProtocol, backends: Mapping[str, BackendProtocol], accounting: Accounting, tree: Tree, expected: int | None
-    ) -> None:
+    def __init__(self, task: TaskProtocol, backends: Mapping[str, BackendProtocol], costs: Costs, tree: Tree, expected: int | None) -> None:
         self._task = task
         self._backends = backends
-        self._accounting = accounting
+        self._costs = costs
         self._tree = tree
         self._scale = 1.0 if expected is None else expected / max(1, task.typical_tokens("solve"))
         self._lengths: dict[str, Lengths] = {}
@@ -88,16 +80,16 @@ class RowSizes:
 
     def affordable_samples(self, root_tokens: int, *, stepwise: bool = False) -> int | None:
         """See `Search.affordable_samples`."""
-        cost = self._accounting.row_cost(self._backends["policy"], root_tokens)
+        cost = self._costs.row_cost(self._backends["policy"], root_tokens)
         whole = self.lengths("solve").expected()
         step = min(whole, self.expected_step) if stepwise else whole
         rows = -(-whole // step)
-        meter = self._accounting.meter
-        each = {unit: 1 if unit == "samples" else rows * cost.of(unit, step) for unit in meter.limits}
-        units = [meter.left(unit) // amount for unit, amount in each.items() if amount > 0]
+        account = self._costs.account
+        each = {unit: 1 if unit == "samples" else rows * cost.of(unit, step) for unit in account.units}
+        units = [account.available(unit) // amount for unit, amount in each.items() if amount > 0]
         if units:
             return max(1, min(units))
-        return None if meter.deadline is None else self._doubled()
+        return None if account.deadline is None else self._doubled()
 
     def most_rows(self, live: int) -> int:
         """Return a number of rows of the policy that no limit pays, were each of one token.
@@ -105,16 +97,16 @@ class RowSizes:
         Args:
             live: The paths that go on, whose first children cost no sample.
         """
-        meter, rates = self._accounting.meter, RowCost(self._backends["policy"].rates)
-        left = {unit: meter.limits[unit] - meter.spent[unit] for unit in meter.limits}
+        account, rates = self._costs.account, RowCost(self._backends["policy"].rates)
+        left = {unit: account.limit(unit) - account.paid(unit) for unit in account.units}
         paid = [amount // each for unit, amount in left.items() if (each := rates.of(unit, 1)) > 0]
         if "samples" in left:
             paid.append(left["samples"] + live)
         return 1 + min(paid, default=NO_CAP)
 
     def sample_cost(self, root_tokens: int, model: str, unit: str) -> int:
-        """Return what a plain sample of expected length by a model costs, in whole units of the meter."""
-        return self._accounting.row_cost(self._backends[model], root_tokens).of(unit, self.lengths("solve").expected())
+        """Return what a plain sample of expected length by a model costs, in whole units."""
+        return self._costs.row_cost(self._backends[model], root_tokens).of(unit, self.lengths("solve").expected())
 
     def _doubled(self) -> int:
         """Return the rows of a wave towards a deadline, which cuts it: as many again as there were."""
@@ -147,66 +139,60 @@ class RowSizes:
 
     def width(self, queue: RowQueue) -> int:
         """Return the most rows that may begin now, whatever their lengths."""
-        meter = self._accounting.meter
+        account = self._costs.account
         most = min(queue.left, queue.width)
-        if queue.most is None and "samples" in meter.limits:
-            most = min(most, max(1, meter.left("samples")))
-        if queue.most is None and (meter.deadline is not None or math.isinf(most)):
-            most = min(most, _UNBOUNDED_WIDTH if meter.deadline is None else self._doubled())
+        if queue.most is None and "samples" in account.units:
+            most = min(most, max(1, account.available("samples")))
+        if queue.most is None and (account.deadline is not None or math.isinf(most)):
+            most = min(most, _UNBOUNDED_WIDTH if account.deadline is None else self._doubled())
         if queue.until is END and most > 2 * self._begun and (parent := queue.peek()) is not None:  # as `sized` has it
-            cost = self._accounting.row_cost(self._backends[queue.model], self._tree.path_tokens(parent))
+            cost = self._costs.row_cost(self._backends[queue.model], self._tree.path_tokens(parent))
             cap = min(queue.sampling.max_tokens or NO_CAP, self.room(queue.model, parent))
-            most = min(most, max(1, 2 * self._begun, meter.payable(cost, cap)))
+            most = min(most, max(1, 2 * self._begun, payable_rows(cost, cap, {unit: account.available(unit) for unit in account.units})))
         return int(most)
 
-    def sized(
-        self, queue: RowQueue, rows: list[QueuedRow], cost: RowCost, cap: int, *, completed: bool
-    ) -> tuple[list[QueuedRow], int, int, bool]:
-        """Return the rows that begin now, their cap, the tokens that each must be sure of, and whether one has all that is left."""
-        meter, lengths, until = self._accounting.meter, self.lengths(rows[0].parent.root_kind), queue.until
-        if isinstance(until, Tokens):
-            cap = min(cap, until.count)
-            return rows, cap, cap, False
-        written = max(row.parent.num_tokens for row in rows)
-        expected = max(1, min(cap, lengths.expected(written) - written))
-        if until is STEP:
-            require(self._backends[queue.model], ["steps"], "expanding step by step")
-            count = len(rows) if queue.scratch else int(min(len(rows), max(1, meter.payable(cost, expected))))
-            queue.give_back(rows[count:])
-            return rows[:count], cap, min(cap, self.expected_step), False
-        surely = meter.payable(cost, cap)  # rows that can be paid, however long they are
-        if math.isinf(meter.payable(cost, NO_CAP)) or surely >= len(rows):
-            return rows, cap, cap, False
-        if not (self._begun and completed):
-            count = max(1, int(surely))
-            queue.give_back(rows[count:])
-            return rows[:count], cap, cap, count == 1
-        return self._sized_by_lengths(queue, rows, cost, cap, expected, surely)
+    def wave_request(
+        self,
+        queue: RowQueue,
+        rows: Sequence[QueuedRow],
+        branches: Sequence[int],
+        bound: RowCost,
+        *,
+        held: int,
+        portion: int,
+        completed: bool,
+    ) -> WaveRequest:
+        """Return what the next wave is planned for.
 
-    def _sized_by_lengths(
-        self, queue: RowQueue, rows: list[QueuedRow], cost: RowCost, cap: int, expected: int, surely: float
-    ) -> tuple[list[QueuedRow], int, int, bool]:
-        """Return what `sized` does, once lengths were learnt; `surely`: rows that can be paid to the cap.
-
-        Raises:
-            Exhausted: what is left does not pay one row to its expected end.
+        Args:
+            queue: The request.
+            rows: The rows that may begin, or the open ones that go on.
+            branches: The samples that each costs.
+            bound: The bound of a row.
+            held: The tokens that must stay unspent.
+            portion: The most tokens of a row in one call.
+            completed: Whether there is a candidate.
         """
-        meter, lengths = self._accounting.meter, self.lengths(rows[0].parent.root_kind)
-        if (typically := meter.payable(cost, expected)) < 1:
-            raise Exhausted(meter.scarcest(cost, expected))
-        typical = expected
-        if not self.resumes(queue.model):  # granted whole, or what is left where that cannot be paid any more
-            whole = min(cap, max(_PATIENCE * expected, 2 * lengths.longest))
-            if (wholly := meter.payable(cost, whole)) >= 1:
-                typical = cap = whole
-                typically = surely = wholly
-        count = int(min(len(rows), max(surely, min(2 * self._begun, typically))))
-        if count < queue.left:  # more may follow, so that none may take all
-            limit = max(_PATIENCE * expected, meter.share(cost, _SHARE, cap))
-            for row in rows[:count]:
-                row.limit = limit
-        queue.give_back(rows[count:])
-        return rows[:count], cap, typical, False
+        lengths, until = self.lengths(rows[0].parent.root_kind), queue.until
+        goes_on = bool(queue.open_rows)
+        if goes_on:
+            cap = max(self.left_of(queue, row) for row in rows)
+            needed = self.remaining(queue, rows)
+        else:
+            cap = min(queue.sampling.max_tokens or NO_CAP, max(self.room(queue.model, row.parent) for row in rows))
+            cap = min(cap, until.count) if isinstance(until, Tokens) else cap
+            written = max(row.parent.num_tokens for row in rows)
+            needed = max(1, min(cap, lengths.expected(written) - written))
+        if until is STEP and not goes_on:
+            require(self._backends[queue.model], ["steps"], "expanding step by step")
+        goal = Goal.TOKENS if isinstance(until, Tokens) else Goal.SOLUTION
+        if until is STEP:
+            goal = Goal.ROLLOUT if queue.scratch else Goal.STEP
+        return WaveRequest(
+            goal=goal, branches=branches, cost=bound, cap=cap, goes_on=goes_on, wanted=queue.left, needed=needed, step=self.expected_step,
+            longest=lengths.longest, begun=self._begun, is_completed=completed, resumes=self.resumes(queue.model), held=held,
+            portion=portion,
+        )  # fmt: skip
 
     def remaining(self, queue: RowQueue, rows: Sequence[QueuedRow]) -> int:
         """Return the tokens that open rows still need: the most that is expected of one, given what it has written."""

@@ -17,19 +17,22 @@ from itertools import chain, repeat
 
 from tts.backends.base import Extension, Sample, Sampling, StopCondition
 from tts.backends.protocol import BackendProtocol
-from tts.budget.meter import Grant, RowCost
+from tts.budget.account import Lease
+from tts.budget.budget import RowCost
+from tts.budget.ledger import Call
 from tts.errors import ConfigError, EngineError, shown
 from tts.randomness import MAIN_WORD, SCRATCH_WORD, child_stream
-from tts.search.accounting import Accounting
+from tts.search.costs import Costs
 from tts.search.ends import END, STEP, SearchEnded, Share, Stops, Thought, Tokens, Until
 from tts.search.prompts import Prompts
 from tts.search.row_batch import OUT_OF_TIME, RowBatch, RowTask, branches_of
-from tts.search.row_queue import MOST_ROWS, NO_CAP, QueuedRow, RowQueue
+from tts.search.row_queue import MOST_ROWS, QueuedRow, RowQueue
 from tts.search.row_sizes import RowSizes
 from tts.search.tree import Tree
+from tts.search.waves import NO_CAP, Wave, payable_tokens, plan_rows
 from tts.tasks.base import TaskProtocol
 from tts.thoughts import THINK, ThoughtMarks
-from tts.types import Status, Trajectory
+from tts.types import Status, Trajectory, Usage
 
 _TRIES = 3  # failures of continuations that fail a row
 _RESPONSE = 0.25  # of what is left when a thought is written, that is kept for the response
@@ -43,13 +46,13 @@ Extend = Callable[[Sequence[Trajectory], str, str, int], Awaitable[list[Extensio
 
 
 @dataclass(frozen=True, slots=True)
-class _GrantedCall:
-    """One call that may be made: its rows, what each costs in samples, and the bound of a row from its parent on."""
+class _Planned:
+    """The rows of a wave, those that it leaves out, what each costs in samples, and the bound of a row from its parent on."""
 
-    call: RowBatch
     rows: list[QueuedRow]
+    rest: list[QueuedRow]
     branches: Sequence[int]
-    grant: Grant
+    wave: Wave
     cost: RowCost
 
 
@@ -71,7 +74,7 @@ class RowRunner:
         task: TaskProtocol,
         backends: Mapping[str, BackendProtocol],
         sampling: Sampling,
-        accounting: Accounting,
+        costs: Costs,
         tree: Tree,
         prompts: Prompts,
         clock: Callable[[], float],
@@ -83,14 +86,14 @@ class RowRunner:
         self._task = task
         self._backends = backends
         self._sampling = sampling
-        self._accounting = accounting
+        self._costs = costs
         self._tree = tree
         self._prompts = prompts
         self._clock = clock
         self._spreads = spreads
         self._unscorable = unscorable
         self._portion = portion or NO_CAP
-        self.sizes = RowSizes(task, backends, accounting, tree, expected)
+        self.sizes = RowSizes(task, backends, costs, tree, expected)
         self._interrupted: dict[tuple[object, ...], deque[QueuedRow]] = {}
         self._scratch: list[Trajectory] = []
         self._scratch_children: dict[int, int] = {}
@@ -128,81 +131,94 @@ class RowRunner:
         if upcoming is not None and upcoming.model != queue.model:  # read before a row is granted all that is left
             self.check_usable([upcoming])
             await self._prompts.handles([upcoming], queue.model)
-        granted = self._granted(queue, answered=answered, completed=completed)
-        call, rows = granted.call, granted.rows
+        planned = self._planned(queue, answered=answered, completed=completed)
+        rows, wave, backend = planned.rows, planned.wave, self._backends[queue.model]
+        caps = [min(wave.cap, self.sizes.left_of(queue, row)) for row in rows]
+        assert min(caps) >= 1, f"a row was granted {min(caps)} tokens"
+        kind = "rollout" if queue.scratch else "expand"
+        lease = self._costs.account.lease(
+            wave.reserve, kind=kind, model=queue.model, rows=len(rows), granted=sum(caps), rates=backend.rates
+        )
+        batch: RowBatch | None = None
         try:
-            handles = await self._prompts.handles([row.path or row.parent for row in rows], queue.model)
-        except BaseException:
-            self._accounting.meter.settle(granted.grant, {})
-            self._undo(queue, rows, granted.cost)
-            raise
-        begin = zip(rows, handles, granted.branches, strict=False)
-        tasks = [self._task_of(queue, row, handle, branch) for row, handle, branch in begin]
-        if rows[0].path is None:
-            queue.begun.extend(rows)
-            queue.count += len(rows)
-            queue.last_wave = len(rows)
-        try:
-            async with aclosing(call.samples(tasks, granted.grant)) as samples:
-                read = zip(rows, tasks, strict=True)
-                async for sample in samples:
-                    row, task = next(read)
-                    self._take(queue, row, task, sample, timed_out=call.timed_out)
-                    while queue.begun and queue.begun[0].over:  # the rows at the head are handed on
-                        yield queue.begun.popleft()
+            async with lease:
+                self._undo(queue, planned.rest, planned.cost)  # once the wave's own part is reserved
+                planned.rest.clear()
+                tasks = await self._begin(queue, planned, caps, lease)
+                batch = self._batch(queue, tasks)
+                async with aclosing(batch.samples(lease)) as samples:
+                    read = zip(rows, tasks, strict=True)
+                    async for sample in samples:
+                        row, task = next(read)
+                        self._take(queue, row, task, sample, timed_out=batch.timed_out)
+                        while queue.begun and queue.begun[0].over:  # the rows at the head are handed on
+                            yield queue.begun.popleft()
         finally:
-            self.timed_out = self.timed_out or call.timed_out
-            self._reserve(rows, granted.cost)
+            if batch is None:
+                self._undo(queue, [*rows, *planned.rest], planned.cost)
+            else:
+                self.timed_out = self.timed_out or batch.timed_out
+                self._keep_scores(rows, planned.cost)
 
-    def _granted(self, queue: RowQueue, *, answered: bool, completed: bool) -> _GrantedCall:
-        """Choose the rows of the next call: those that are open, else new ones; and get their grant."""
-        meter = self._accounting.meter
-        if open_rows := queue.open_rows:
-            rows = open_rows
-            for row in rows:
-                if row.path is not None:
-                    self._accounting.free(row.path.node)
-        else:
-            rows = queue.take(self.sizes.width(queue))
-            self.check_usable([row.parent for row in rows])
-            fits = next((i for i, row in enumerate(rows) if self._fills(queue, row.parent)), len(rows))
-            queue.give_back(rows[fits:])  # a later wave ends those that fill the context
-            rows = rows[:fits]
+    async def _begin(self, queue: RowQueue, planned: _Planned, caps: Sequence[int], lease: Lease) -> list[RowTask]:
+        """Return the tasks of a wave's rows, and note those that begin."""
+        try:
+            handles = await self._prompts.handles([row.path or row.parent for row in planned.rows], queue.model)
+        except BaseException:
+            lease.void()
+            raise
+        tasks = [self._task_of(queue, *each) for each in zip(planned.rows, handles, planned.branches, caps, strict=False)]
+        if planned.rows[0].path is None:
+            queue.begin(planned.rows)
+        return tasks
+
+    def _planned(self, queue: RowQueue, *, answered: bool, completed: bool) -> _Planned:
+        """Choose the rows of the next call: those that are open, else new ones; and plan how far they are written."""
+        account, going_on = self._costs.account, queue.open_rows
+        account.check_time()
+        rows = going_on or self._upcoming(queue)
+        for path in (row.path for row in going_on):
+            if path is not None:
+                account.free(path.node)
         parents = [row.parent for row in rows]
-        backend = self._backends[queue.model]
         distinct = list({t.node: t for t in parents}.values())
         longest = max(map(self._tree.path_tokens, distinct))
         again = max(map(self._tree.unread_tokens, distinct))
-        cost = self._accounting.row_cost(backend, longest, self._prompts.recomputed(distinct, queue.model), again)
+        backend = self._backends[queue.model]
+        cost = self._costs.row_cost(backend, longest, self._prompts.recomputed(distinct, queue.model), again)
         prompts = {root: self._tree.prompt_tokens[root] for root in map(self._tree.root_of, distinct)}
-        bound = self._accounting.before_prompts(cost, prompts)
-        whole = False
         try:
-            if open_rows:
+            if going_on:
+                computed = self._prompts.recomputed([row.path or row.parent for row in rows], queue.model)
                 written = max(row.written for row in rows) + again
-                bound = self._accounting.before_prompts(self._continued(queue, rows, longest, written), prompts)
-                cap, typical = max(self.sizes.left_of(queue, row) for row in rows), self.sizes.remaining(queue, rows)
+                bound = self._costs.before_prompts(self._costs.row_cost(backend, longest, computed, written), prompts)
                 branches = [0] * len(rows)
             else:
-                cap = min(queue.sampling.max_tokens or NO_CAP, max(self.sizes.room(queue.model, t) for t in distinct))
+                bound = self._costs.before_prompts(cost, prompts)
                 branches = branches_of(parents, self._scratch_children_of if queue.scratch else self._tree.children_of)
-                payable = meter.payable_samples(branches)
-                queue.give_back(rows[payable:])
-                rows, cap, typical, whole = self.sizes.sized(queue, rows[:payable], bound, cap, completed=completed)
-                branches = branches[: len(rows)]
-            call = self._call(queue, bound)
-            held = 0 if answered or queue.until is END else self._held_for(queue, parents, going_on=bool(open_rows))
+            left = {unit: account.available(unit) for unit in account.units}
+            held = 0 if answered or queue.until is END else self._held_for(queue, parents, going_on=bool(going_on))
             if isinstance(queue.until, Thought):
-                held = queue.response = queue.response or meter.share(bound, _RESPONSE, held)
+                held = queue.response = queue.response or payable_tokens(bound, _RESPONSE, held, left)
             self._assumes = held > 0 and not self.sizes.lengths(parents[0].root_kind).ended
-            grant = meter.rows(bound, branches, cap=min(cap, self._portion), typical=typical, hold=held, whole=whole)
+            request = self.sizes.wave_request(queue, rows, branches, bound, held=held, portion=self._portion, completed=completed)
+            wave = plan_rows(request, left)
             self._assumes = False
         except BaseException:
             self._undo(queue, rows, cost)
             raise
-        started = rows[: len(grant.caps)]
-        self._undo(queue, rows[len(grant.caps) :], cost)
-        return _GrantedCall(call, started, branches, grant, cost)
+        if wave.limit is not None:
+            for row in rows[: wave.rows]:
+                row.limit = wave.limit
+        return _Planned(rows[: wave.rows], rows[wave.rows :], branches, wave, cost)
+
+    def _upcoming(self, queue: RowQueue) -> list[QueuedRow]:
+        """Take the rows of a queue that may begin now, up to the first that fills the context."""
+        rows = queue.take(self.sizes.width(queue))
+        self.check_usable([row.parent for row in rows])
+        fits = next((i for i, row in enumerate(rows) if self._fills(queue, row.parent)), len(rows))
+        queue.give_back(rows[fits:])  # a later wave ends those that fill the context
+        return rows[:fits]
 
     def _held_for(self, queue: RowQueue, parents: Sequence[Trajectory], *, going_on: bool) -> int:
         """Return the tokens that are held to bring an open path to its end: the same for all calls of a row, however they cut it."""
@@ -210,18 +226,11 @@ class RowRunner:
             queue.held = self.sizes.to_end_of(parents)
         return queue.held
 
-    def _continued(self, queue: RowQueue, rows: Sequence[QueuedRow], longest: int, written: int) -> RowCost:
-        """Return the bound of continuing rows: what is computed again, and the verification of all that they will have written."""
-        computed = self._prompts.recomputed([row.path or row.parent for row in rows], queue.model)
-        return self._accounting.row_cost(self._backends[queue.model], longest, computed, written)
-
-    def _call(self, queue: RowQueue, bound: RowCost) -> RowBatch:
+    def _batch(self, queue: RowQueue, tasks: Sequence[RowTask]) -> RowBatch:
         return RowBatch(
-            accounting=self._accounting,
-            cost=bound,
+            tasks=tasks,
+            account=self._costs.account,
             clock=self._clock,
-            kind="rollout" if queue.scratch else "expand",
-            model=queue.model,
             backend=self._backends[queue.model],
             sampling=queue.sampling,
             stop=self._stop_of(queue),
@@ -240,31 +249,32 @@ class RowRunner:
             self._stops[key] = StopCondition(steps, at_step=thought or bool(texts) or queue.until is STEP, finished=over, at=texts or None)
         return self._stops[key]
 
-    def _task_of(self, queue: RowQueue, row: QueuedRow, handle: object, branch: int) -> RowTask:
+    def _task_of(self, queue: RowQueue, row: QueuedRow, handle: object, branch: int, cap: int) -> RowTask:
         """Return the task of a row; one that begins takes a child index, hence a stream."""
         parent = row.parent
         if row.path is not None:
-            return RowTask(row.path, handle, row.path.stream, branch, self.sizes.left_of(queue, row))
+            return RowTask(row.path, handle, row.path.stream, branch, cap, self.sizes.left_of(queue, row))
         if queue.scratch:
             index = self._scratch_children.get(parent.node, 0)
             self._scratch_children[parent.node] = index + 1
         else:
             index = self._tree.next_child(parent)
-        return RowTask(parent, handle, child_stream(parent.stream, parent.num_tokens, index), branch, self.sizes.left_of(queue, row))
+        stream = child_stream(parent.stream, parent.num_tokens, index)
+        return RowTask(parent, handle, stream, branch, cap, self.sizes.left_of(queue, row))
 
     def _undo(self, queue: RowQueue, rows: Sequence[QueuedRow], cost: RowCost) -> None:
         """Return rows that did not start, or did not go on, to what they were."""
         queue.give_back([row for row in rows if row.path is None])
-        self._reserve([row for row in rows if row.path is not None], cost)
+        self._keep_scores([row for row in rows if row.path is not None], cost)
 
-    def _reserve(self, rows: Sequence[QueuedRow], cost: RowCost) -> None:
+    def _keep_scores(self, rows: Sequence[QueuedRow], cost: RowCost) -> None:
         """Hold what scoring these rows may cost, so far as they were written."""
         written = [path for row in rows if (path := row.made) is not None]
         to_score = [t for t in written if t.node not in self._unscorable]
         for root in sorted({self._tree.root_of(t) for t in to_score}):
-            self._accounting.reserve_prompt(root, self._tree.prompt_tokens[root])
+            self._costs.keep_prompt(root, self._tree.prompt_tokens[root])
         for t in to_score:
-            self._accounting.reserve(t.node, cost, self._tree.own_tokens(t))
+            self._costs.keep_score(t.node, cost, self._tree.own_tokens(t))
 
     # What becomes of a sample ---------------------------------------------------------------------------------------------------
 
@@ -311,7 +321,7 @@ class RowRunner:
         (row,) = queue.take(1)
         self.check_usable([row.parent])
         queue.count += 1
-        self._take(queue, row, self._task_of(queue, row, None, 0), Sample("", (), (), "cancelled", None, 0), timed_out=False)
+        self._take(queue, row, self._task_of(queue, row, None, 0, 0), Sample("", (), (), "cancelled", None, 0), timed_out=False)
         return row
 
     def _note_failed(self, queue: RowQueue, row: QueuedRow) -> None:
@@ -423,7 +433,8 @@ class RowRunner:
         """Book the rows that wait in a queue as cancelled, and return their nodes: a stop rule fired on earlier ones."""
         waiting = [row for row in queue.begun if row.path is not None]
         if tokens := sum(row.written for row in waiting):
-            self._accounting.cancel(queue.model, len(waiting), tokens)
+            usage = Usage(generated_tokens=-tokens, cancelled_tokens=tokens)
+            self._costs.account.book(Call("cancel", queue.model, len(waiting), 0, usage))
         queue.begun.clear()
         return [row.path for row in waiting if row.path is not None]
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from tts.backends.protocol import BackendProtocol, text_bound
 from tts.blame import Blame
-from tts.budget.meter import Exhausted, Grant
+from tts.budget.account import Exhausted, Lease
 from tts.errors import ConfigError, EngineError, VerifierError, shown, unknown_name
 from tts.randomness import hash64
-from tts.search.accounting import Accounting
+from tts.search.costs import Costs
 from tts.search.metered_calls import MeteredCalls
 from tts.search.prompts import Prompts
 from tts.search.tree import Tree
@@ -45,7 +45,7 @@ class Scoring:
         *,
         task: TaskProtocol,
         backends: Mapping[str, BackendProtocol],
-        accounting: Accounting,
+        costs: Costs,
         tree: Tree,
         prompts: Prompts,
         stream: int,
@@ -55,7 +55,7 @@ class Scoring:
         self._scorers = scorers
         self._task = task
         self._backends = backends
-        self._accounting = accounting
+        self._costs = costs
         self._tree = tree
         self._prompts = prompts
         self._stream = stream
@@ -99,7 +99,7 @@ class Scoring:
         todo = list({t.node: t for t in ts if (t.node, role) not in self._tree.scores}.values())
         self.unpaid.update(t.node for t in todo)
         stopped: Exhausted | None = None
-        size = _IN_TIME if self._accounting.meter.deadline is not None else max(1, len(todo))
+        size = _IN_TIME if self._costs.account.deadline is not None else max(1, len(todo))
         for first in range(0, len(todo), size):
             stopped = await self._score(todo[first : first + size], role) or stopped
             if stopped is not None and stopped.unit == "seconds":
@@ -111,31 +111,28 @@ class Scoring:
         paid, amounts, stopped = self._affordable(todo, role)
         if not paid:
             return stopped
-        try:
-            grant = self._accounting.meter.amounts(**amounts)
-        except Exhausted as end:
-            self.timed_out = True
-            return end
-        self.unpaid.difference_update(t.node for t in paid)
-        own = paid if self._accounting.reads_prompts(role) else ()
+        own = paid if self._costs.reads_prompts(role) else ()
         opened = {self._tree.root_of(t) for t in own if t.judged_text.strip() and self._tree.reads_on(t, role)}
         calls = self._calls(role, amounts["bound"], amounts["prompts"])
-        self.asked.add(role)
-        started = self._clock()
         try:
-            with _blame(role):
-                scores = await self._scorers[role](paid, calls)
-        except Exhausted as end:  # what the verifier reads of other paths or prompts cannot be paid
+            async with self._lease("score", role, len(paid), amounts) as lease:
+                self.unpaid.difference_update(t.node for t in paid)
+                self.asked.add(role)
+                started = self._clock()
+                try:
+                    with _blame(role):
+                        scores = await self._scorers[role](paid, calls)
+                finally:
+                    self._spend(lease, role, len(paid), calls, started)
+        except Exhausted as end:  # the time is over, or what the verifier reads of other paths or prompts cannot be paid
             self.unpaid.update(t.node for t in paid)
             self.timed_out = self.timed_out or end.unit == "seconds"
             return end
         except EngineError as failure:
-            calls.failed(f"{failure.kind}: {failure.cause}", len(paid))
+            self._note_failed(failure, len(paid))
             return stopped
-        finally:
-            self._book("score", role, len(paid), calls, started, grant)
-        self._accounting.prompts_were_read(role, opened, calls.prompt)
-        late = self._accounting.meter.seconds_left == 0
+        self._costs.prompts_were_read(role, opened, calls.prompt)
+        late = self._costs.account.seconds_left == 0
         for t, score in zip(paid, scores, strict=True):
             if late and all(map(math.isnan, _values_of(score))):  # time, not the verifier, left it so
                 self.unpaid.add(t.node)
@@ -152,39 +149,43 @@ class Scoring:
         Raises:
             VerifierError: the verifier failed or broke its contract.
         """
-        verifier, meter = self.get(role), self._accounting.meter
+        verifier, account = self.get(role), self._costs.account
         comparison = traits_of(verifier).comparison
         if comparison is None:
             raise ConfigError(f"the verifier {verifier.name!r} compares no pairs", hint="give one that does, such as 'judge'")
         for t in {t.node: t for pair in pairs for t in pair}.values():
-            self._accounting.free(t.node)
+            account.free(t.node)
         each = comparison.pair_bound
 
         def amounts(count: int) -> dict[str, int]:
-            return self._accounting.score_cost(role, each * count, count, 0, 0)
+            return self._costs.score_cost(role, each * count, count, 0, 0)
 
-        paid = bisect_left(range(1, len(pairs) + 1), 1, key=lambda count: int(meter.short_of(amounts(count)) is not None))
+        paid = bisect_left(range(1, len(pairs) + 1), 1, key=lambda count: int(account.short_of(amounts(count)) is not None))
         said = [math.nan] * len(pairs)
         if not paid:
             return said
-        try:
-            grant = meter.amounts(**amounts(paid))
-        except Exhausted:
-            self.timed_out = True
-            return said
         calls = self._calls(role, each * paid, 0)
-        started = self._clock()
-        self.asked.add(role)
         try:
-            with _blame(role):
-                said[:paid] = _verdicts(role, paid, await comparison.compare(problem, pairs[:paid], calls))
+            async with self._lease("compare", role, paid, amounts(paid)) as lease:
+                started = self._clock()
+                self.asked.add(role)
+                try:
+                    with _blame(role):
+                        said[:paid] = _verdicts(role, paid, await comparison.compare(problem, pairs[:paid], calls))
+                finally:
+                    self._spend(lease, role, paid, calls, started)
         except Exhausted as end:
             self.timed_out = self.timed_out or end.unit == "seconds"
         except EngineError as failure:
-            calls.failed(f"{failure.kind}: {failure.cause}", paid)
-        finally:
-            self._book("compare", role, paid, calls, started, grant)
+            self._note_failed(failure, paid)
         return said
+
+    def _lease(self, kind: str, role: str, rows: int, amounts: Mapping[str, int]) -> Lease:
+        return self._costs.account.lease(amounts, kind=kind, model=role, rows=rows, rates=self._costs.rates[role])
+
+    def _note_failed(self, failure: EngineError, number: int) -> None:
+        self.failures[failure.kind] += number
+        self.causes.setdefault(failure.kind, failure.cause)
 
     def _calls(self, role: str, granted: int, prompts: int) -> MeteredCalls:
         model = self.get(role).model
@@ -194,12 +195,12 @@ class Scoring:
             granted,
             lambda some, charge: self._prompts.handles(some, model, charge),
             hash64(self._stream, role),
-            lambda: self._accounting.meter.seconds_left,
+            lambda: self._costs.account.seconds_left,
             prompts,
         )
 
-    def _book(self, kind: str, role: str, rows: int, calls: MeteredCalls, started: float, grant: Grant) -> None:
-        """Book what a verifier's calls computed, whatever became of them."""
+    def _spend(self, lease: Lease, role: str, rows: int, calls: MeteredCalls, started: float) -> None:
+        """Tell a lease what a verifier's calls computed, whatever became of them."""
         usage = Usage(
             prompt_tokens=calls.prompt,
             verifier_tokens=calls.computed,
@@ -209,9 +210,7 @@ class Scoring:
             work_seconds=calls.seconds,
             estimated=calls.estimated,
         )
-        rates = self._accounting.rates[role]
-        priced = {unit: calls.cost(unit, rates) for unit in ("flops", "usd")}
-        self._accounting.book(kind, role, rows, usage, rates=rates, priced=priced, grant=grant)
+        lease.spend(usage, priced={unit: calls.cost(unit, self._costs.rates[role]) for unit in ("flops", "usd")})
         self.unknown.update(calls.unknown)
         self.failures.update(calls.failures)
         self.causes = calls.causes | self.causes
@@ -221,26 +220,26 @@ class Scoring:
 
         In order, until one cannot be paid; after that one, those alone for which something was held.
         """
-        meter, verifier, tree = self._accounting.meter, self.get(role), self._tree
+        account, verifier, tree = self._costs.account, self.get(role), self._tree
         paid: list[Trajectory] = []
         total: dict[str, int] = {}
         tokens = paths = prompts = 0
         opened: set[int] = set()
         stopped: Exhausted | None = None
         for t in todo:
-            if stopped is not None and not self._accounting.is_reserved(t.node):
+            if stopped is not None and not account.keeps(t.node):
                 continue
             held = tree.reads_on(t, role)  # else it is opened again, and read from its prompt on, as its text is spelled
             known = tree.scored_tokens(t, role) if held else 0
             new = t.num_tokens - known if held else max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
-            if self._accounting.holds_reserves:
+            if account.kept:
                 self._free_path(t, role)
             root, path = tree.root_of(t), tree.path_tokens(t)
             bound = tokens + stated_bound(verifier, path - t.num_tokens + known, new)
-            unread = self._accounting.unread_prompt(role, root, tree.prompt_tokens[root], again=not held)
+            unread = self._costs.unread_prompt(role, root, tree.prompt_tokens[root], again=not held)
             shown = prompts + (unread if root not in opened or not held else 0)
-            wanted = self._accounting.score_cost(role, bound, len(paid) + 1, paths + path, shown)
-            if (short := meter.short_of(wanted)) is not None:
+            wanted = self._costs.score_cost(role, bound, len(paid) + 1, paths + path, shown)
+            if (short := account.short_of(wanted)) is not None:
                 stopped = stopped or Exhausted(short)
                 continue
             tokens, prompts, paths = bound, shown, paths + path
@@ -253,7 +252,7 @@ class Scoring:
         """Free what is held for this node and for those of its ancestors that its score will cover."""
         node: Trajectory | None = t
         while node is not None and (node.node, role) not in self._tree.scores:
-            self._accounting.free(node.node)
+            self._costs.account.free(node.node)
             node = node.parent
 
 

@@ -74,7 +74,8 @@ class Search:
     @property
     def spent(self) -> Mapping[str, int]:
         """What was spent so far: tokens, generated and verifier tokens, verifier calls and samples, limited or not."""
-        return self._state.accounting.spent
+        account = self._state.costs.whole
+        return {unit: account.paid(unit) for unit in ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")}
 
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """Return the number of plain samples of expected length that the budget still pays; None: no limit.

@@ -1,4 +1,4 @@
-"""The full state of a search: the tree, the accounting, the rows and the candidates of one problem.
+"""The full state of a search: the tree, the account, the rows and the candidates of one problem.
 
 Strategies and selections use it through `tts.search.search.Search`. Batching, metering, tracing and cancellation happen here. One call
 of a search is in flight at a time, often with several trajectories. A call raises `SearchEnded` if no row can start or if the stop rule
@@ -22,14 +22,15 @@ from tts import randomness
 from tts.backends.base import Caps, Sampling
 from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol, require
-from tts.budget.meter import Exhausted
+from tts.budget.account import Account, Exhausted
+from tts.budget.ledger import Call
 from tts.characters import in_whole_characters
 from tts.checks import check_int, check_number, check_text, checked_prompt
 from tts.errors import ConfigError, shown
-from tts.search.accounting import Accounting
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import CountedEmbedder, Embedder, HashedNgrams, refuse_unpriced
 from tts.search.answers import Answers
+from tts.search.costs import Costs
 from tts.search.ends import END, STEP, GoesByScores, SearchEnded, Share, StopDecision, StopRuleProtocol, Stops, Tokens, Until, decided
 from tts.search.forks import check_fork, forked
 from tts.search.prompts import Prompts
@@ -63,7 +64,7 @@ class SearchState:
         judges: whether the stop rule uses scores. unscorable: nodes of candidates that no verifier will score.
         warnings: lines for the solution, each once. reasons: reasons of decisions, for the trace.
         timed: whether any decision depended on elapsed time. unbegun: rows that `expand` was asked for and the budget did not begin.
-        tree, accounting, prompts, scoring: parts of the search, for the solver and the trace.
+        tree, costs, prompts, scoring: parts of the search, for the solver and the trace.
     """
 
     def __init__(  # noqa: PLR0913 - the solver's parts, by name
@@ -74,7 +75,7 @@ class SearchState:
         backends: Mapping[str, BackendProtocol],
         verifiers: Mapping[str, VerifierProtocol],
         scorers: Mapping[str, Scorer],
-        accounting: Accounting,
+        costs: Costs,
         seed: int,
         stopping: StopRuleProtocol,
         sampling: Sampling,
@@ -91,11 +92,11 @@ class SearchState:
         self.task = task = isolate(task, self.warn)
         self.candidates: list[Candidate] = Candidates()
         self.tree = Tree()
-        self.accounting = accounting
+        self.costs = costs
         self._key = randomness.problem_key(problem, task.name)
-        self.prompts = Prompts(backends, accounting, self.tree, clock)
+        self.prompts = Prompts(backends, costs, self.tree, clock)
         self.scoring = Scoring(
-            verifiers, scorers, task=task, backends=backends, accounting=accounting, tree=self.tree, prompts=self.prompts,
+            verifiers, scorers, task=task, backends=backends, costs=costs, tree=self.tree, prompts=self.prompts,
             stream=randomness.hash64("judge", seed, self._key), clock=clock,
         )  # fmt: skip
         self._backends = backends
@@ -111,11 +112,11 @@ class SearchState:
         self.reasons: list[str] = []
         self.timed = False
         self.unscorable: set[int] = set()
-        self.answers = Answers(task, lambda: accounting.meter.seconds_left)
+        self.answers = Answers(task, lambda: costs.account.seconds_left)
         self._asked_of_all = asked_of_all
         self._gives_scores = gives_scores
         self.rows = RowRunner(
-            task=task, backends=backends, sampling=sampling, accounting=accounting, tree=self.tree, prompts=self.prompts, clock=clock,
+            task=task, backends=backends, sampling=sampling, costs=costs, tree=self.tree, prompts=self.prompts, clock=clock,
             spreads=any({"spreads", "tops"} & set(verifier.needs) for verifier in verifiers.values()), unscorable=self.unscorable,
             expected=expected_tokens, portion=portion,
         )  # fmt: skip
@@ -143,16 +144,16 @@ class SearchState:
     @property
     def left(self) -> dict[str, float]:
         """See `Search.left`."""
-        meter = self.accounting.meter
-        timed = {unit: value for unit, value in meter.remaining().items() if unit == "seconds"}
-        return {unit: float(meter.left(unit)) for unit in meter.limits} | timed
+        account, seconds = self.account, self.account.seconds_left
+        timed = {} if seconds is None else {"seconds": seconds}
+        return {unit: float(account.available(unit)) for unit in account.units} | timed
 
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """See `Search.affordable_samples`."""
         return self.rows.sizes.affordable_samples(self.root_tokens, stepwise=stepwise)
 
     def sample_cost(self, role: str, unit: str) -> int:
-        """Return the cost of a plain sample of expected length by the model of a role, in whole units of the meter."""
+        """Return the cost of a plain sample of expected length by the model of a role, in whole units."""
         return self.rows.sizes.sample_cost(self.root_tokens, role, unit)
 
     @property
@@ -163,6 +164,14 @@ class SearchState:
             if role not in self.scoring.verifiers:
                 roles[role] = roles.get(role, True) and not (score < 0 or score > 1)
         return roles
+
+    @property
+    def account(self) -> Account:
+        """The account that pays now."""
+        return self.costs.account
+
+    def _limited_spend(self) -> dict[str, int]:
+        return {unit: self.costs.whole.paid(unit) for unit in self.account.units}
 
     @property
     def timed_out(self) -> bool:
@@ -272,11 +281,11 @@ class SearchState:
         if not ts:
             return []
         queue = self.rows.queue(ts, n, END, sampling=sampling, model=model, width=1 if self.judges else MOST_ROWS, redraw=True)
-        spent, tokens = self.accounting.meter.spent.copy(), self.accounting.spent["tokens"]
+        spent, tokens = self._limited_spend(), self.costs.whole.paid("tokens")
         while not queue.is_done:
             made: list[Trajectory] = []
             if not queue.begun:
-                spent, tokens = self.accounting.meter.spent.copy(), self.accounting.spent["tokens"]
+                spent, tokens = self._limited_spend(), self.costs.whole.paid("tokens")
             try:
                 await self._completed(queue, made)
             except SearchEnded as end:
@@ -306,9 +315,8 @@ class SearchState:
         Raises:
             SearchEnded: a wave spent nothing that is limited, or many in a row no token, where time is limited.
         """
-        meter = self.accounting.meter
-        free = free + 1 if tokens == self.accounting.spent["tokens"] else 0
-        if spent == meter.spent and (meter.deadline is None or free == _FREE):
+        free = free + 1 if tokens == self.costs.whole.paid("tokens") else 0
+        if spent == self._limited_spend() and (self.account.deadline is None or free == _FREE):
             raise SearchEnded("nothing is spent any more")
         return free
 
@@ -333,7 +341,7 @@ class SearchState:
 
         If they cost less than reserved, the difference pays more rows.
         """
-        held = [c.trajectory for c in self.candidates if self.accounting.is_reserved(c.trajectory.node)] if self._asked_of_all else []
+        held = [c.trajectory for c in self.candidates if self.account.keeps(c.trajectory.node)] if self._asked_of_all else []
         for role in self._asked_of_all if held else ():
             await self.score_affordable(held, role)
         return bool(held)
@@ -401,12 +409,12 @@ class SearchState:
             t, answer, kind, place, self.tree.group_of(t), scores, math.nan if weight is None else weight
         )
         self.candidates.append(candidate)
-        self.accounting.meter.keep_for_closing(_CLOSING_S * len(self.candidates))
+        self.costs.whole.keep_for_closing(_CLOSING_S * len(self.candidates))
         self.answered = self.answered or answer is not None
         self._ended.append(t)
         if self._may_score is not None and not self._may_score(candidate, self._agreeing[kind]):
             self.unscorable.add(t.node)
-            self.accounting.free(t.node)
+            self.account.free(t.node)
         self._agreeing[kind] += t.status == "finished"
         return candidate
 
@@ -505,12 +513,12 @@ class SearchState:
         if not isinstance(chosen, CountedEmbedder):
             with self._call():
                 return await self._within_time(chosen.embed(texts))
-        refuse_unpriced(chosen, self.accounting.meter.budget)
+        refuse_unpriced(chosen, self.account.units)
         with self._call():
             vectors, tokens = await self._within_time(chosen.embed_counted(texts))
             bound = sum(len(text.encode()) for text in texts)
             usage = Usage(prompt_tokens=bound if tokens is None else tokens, estimated=tokens is None, flops=None, usd=None)
-            self.accounting.book("embed", "", len(texts), usage)
+            self.account.book(Call("embed", "", len(texts), 0, usage))
             return vectors
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
@@ -524,15 +532,15 @@ class SearchState:
         Raises:
             Exhausted: the time is over; a thread cannot be stopped and ends by itself.
         """
-        meter, started = self.accounting.meter, self._clock()
+        account, started = self.account, self._clock()
         try:
-            return await asyncio.wait_for(work, meter.seconds_left)
+            return await asyncio.wait_for(work, account.seconds_left)
         except TimeoutError:
-            meter.check_time()
+            account.check_time()
             raise
         finally:
             seconds = self._clock() - started
-            self.accounting.book("search", "", 0, Usage(seconds=seconds, work_seconds=seconds))
+            account.book(Call("search", "", 0, 0, Usage(seconds=seconds, work_seconds=seconds)))
 
     def warn(self, line: str, *, timed: bool = False) -> None:
         """Add a line to the solution's warnings, once; `timed`: whether it depends on elapsed time."""
@@ -546,7 +554,7 @@ class SearchState:
         """See `Search.keep`."""
         self.tree.kept.append(self.tree.distinct_tokens(ts))
         kept = [*ts, *(candidate.trajectory for candidate in self.candidates), *self.rows.open_paths]
-        needed = self.tree.above(kept) if self.accounting.holds_reserves else set[int]()  # whose scores read what is held above them
+        needed = self.tree.above(kept) if self.account.kept else set[int]()  # whose scores read what is held above them
         for t in self.tree.doomed([t.node for t in kept]):
             self._prune(t, needed)
 
@@ -558,7 +566,7 @@ class SearchState:
     def _prune(self, t: Trajectory, needed: Container[int] = ()) -> None:
         self.tree.pruned.add(t.node)
         if t.node not in needed:
-            self.accounting.free(t.node)
+            self.account.free(t.node)
         self.prompts.release(t)
 
     # Within ---------------------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class SearchOutcome:
 
         A ConfigError says that nothing was spent. After samples or scores it becomes an error that says what they took.
         """
-        spent = search.accounting.ledger.total()
+        spent = search.account.ledger.total()
         if isinstance(failure, ConfigError) and (spent.tokens or spent.samples or spent.verifier_calls):
             samples, mistake = f"{spent.samples:,} sample{'' if spent.samples == 1 else 's'}", failure
             failure = TTSError(f"{mistake.cause}; until then, {samples} took {spent.tokens:,} tokens", hint=mistake.hint)
@@ -85,7 +85,7 @@ def warnings_of(
     )
     reserves: list[str] = []
     for amounts, what in held:
-        shares = {unit: amount / search.accounting.meter.limits[unit] for unit, amount in amounts.items()}
+        shares = {unit: amount / search.account.limit(unit) for unit, amount in amounts.items()}
         reserves += [f"{share:.0%} of the {unit} were held for {what}" for unit, share in shares.items() if share >= _WORTH_SAYING]
     return [*notes, *_left_over(search, outcome, policy, explained=bool(reserves)), *reserves]
 
@@ -136,13 +136,13 @@ def _left_over(search: SearchState, outcome: SearchOutcome, policy: BackendProto
         policy: The backend of the policy.
         explained: Whether another warning says what the rest was held for.
     """
-    unit, meter = outcome.stopped_by.removeprefix("budget: "), search.accounting.meter
-    if unit not in meter.limits or unit == "samples" or meter.left(unit) < _WORTH_SAYING * meter.limits[unit]:
+    unit, account = outcome.stopped_by.removeprefix("budget: "), search.account
+    if unit not in account.units or unit == "samples" or account.available(unit) < _WORTH_SAYING * account.limit(unit):
         return []
-    cost = search.accounting.row_cost(policy, search.root_tokens)
+    cost = search.costs.row_cost(policy, search.root_tokens)
     tokens = search.rows.sizes.lengths("solve").expected()
-    left = f"{meter.left(unit):,} {unit}" if unit != "usd" else f"{meter.left(unit) / meter.limits[unit]:.0%} of the usd"
-    if (needed := cost.of(unit, tokens)) <= meter.left(unit):
+    left = f"{account.available(unit):,} {unit}" if unit != "usd" else f"{account.available(unit) / account.limit(unit):.0%} of the usd"
+    if (needed := cost.of(unit, tokens)) <= account.available(unit):
         return [] if explained else [f"{left} are left, but what the strategy would do next may take more"]
     scored = f", {cost.reserve(unit, tokens):,} of them for its score" if cost.reserve(unit, tokens) else ""
     return [f"{left} are left, but one more solution may take {'more' if unit == 'usd' else f'{needed:,}{scored}'}"]

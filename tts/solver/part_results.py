@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tts.blame import Blame
-from tts.budget.meter import Exhausted
+from tts.budget.account import Exhausted
 from tts.errors import ConfigError, TTSError, shown
 from tts.search.ends import SearchEnded
 from tts.search.plan import written

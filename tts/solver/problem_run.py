@@ -12,11 +12,12 @@ from functools import cached_property
 
 from tts.backends.base import Sampling
 from tts.backends.protocol import BackendProtocol
+from tts.budget.account import Account
 from tts.budget.budget import Budget
-from tts.budget.meter import Meter
+from tts.budget.ledger import Call
 from tts.errors import ConfigError, EngineError, TTSError
-from tts.search.accounting import Accounting
 from tts.search.algorithms.embedding import Embedder, HashedNgrams, refuse_unpriced
+from tts.search.costs import Costs
 from tts.search.ends import GoesByScores, SearchEnded
 from tts.search.fallback import complete_best
 from tts.search.plan import Plan
@@ -103,6 +104,7 @@ class ProblemRun:
     started: float | None = None
     embedder: Embedder | None = None
     on_event: Callable[[Event], None] | None = None
+    open_account: Callable[[Callable[[Call], None]], Account] | None = None
     on_error: OnError = "raise"
     scored_by: tuple[str, ...] = ()
 
@@ -138,7 +140,7 @@ class ProblemRun:
         self._check_roles()
         check_compares(self.selection, self.verifiers)
         if isinstance(self.selection, GoesByVectors):
-            refuse_unpriced(self.selection.embeds_by or self.embedder or HashedNgrams(), self.budget)
+            refuse_unpriced(self.selection.embeds_by or self.embedder or HashedNgrams(), self.budget.limits)
         check_thoughts(self.plan.strategy, self.budget, self.backends["policy"])
         if not self.budget.limits.keys() - (() if self.declared else {"verifier_tokens", "verifier_calls"}):
             self.plan.strategy.size(None)  # which refuses where nothing else bounds it
@@ -191,8 +193,11 @@ class ProblemRun:
 
     async def _solved(self, watched: Watched) -> Solution:
         self.check()
+        with self._account(watched.call) as account:
+            return await self._searched(account)
+
+    async def _searched(self, account: Account) -> Solution:
         scorers = {role: bind(verifier, self.problem) for role, verifier in self.verifiers.items()}
-        meter = Meter(self.budget, self.clock, self.started)
         rates = {role: token_rates(verifier, self.backends[verifier.model]) for role, verifier in self.verifiers.items()}
         search = SearchState(
             problem=dataclasses.replace(self.problem.stripped(), task=self.task.name),
@@ -200,7 +205,7 @@ class ProblemRun:
             backends=self.backends,
             verifiers=self.verifiers,
             scorers=scorers,
-            accounting=Accounting(meter, self.verifiers, self.declared, rates, watched.call, compared_by(self.plan, self.selection)),
+            costs=Costs(account, self.verifiers, self.declared, rates, compared_by(self.plan, self.selection)),
             seed=self.seed,
             stopping=self.plan.stopping or Never(),
             sampling=self.sampling,
@@ -215,14 +220,14 @@ class ProblemRun:
         outcome = SearchOutcome()
         try:
             await self._explore(search, outcome)
-            before = {unit: meter.left(unit) for unit in search.accounting.reserved()}
+            before = {unit: account.available(unit) for unit in account.kept}
             selected = await self._choose(search, outcome)
             if search.timed_out and outcome.stopped_by == "done":
                 outcome.stopped_by = "budget: seconds"
-            outcome.held = search.accounting.reserved()
-            outcome.cheaper = {unit: meter.left(unit) - left for unit, left in before.items()}
+            outcome.held = account.kept
+            outcome.cheaper = {unit: account.available(unit) - left for unit, left in before.items()}
         finally:
-            search.accounting.free_all()
+            account.free_all()
             try:
                 search.prompts.release_all()
             except EngineError as failure:
@@ -235,6 +240,12 @@ class ProblemRun:
         asked = [role for role in self.selection.verifiers if role not in self.given]
         return asked if scores_all and not self.plan.strategy.verifiers else ()
 
+    def _account(self, noted: Callable[[Call], None]) -> Account:
+        """Return the account of the search: of its budget, or a part of one that others share."""
+        if self.open_account is not None:
+            return self.open_account(noted)
+        return Account(self.budget, clock=self.clock, started=self.clock() if self.started is None else self.started, noted=noted)
+
     async def _explore(self, search: SearchState, outcome: SearchOutcome) -> None:
         """Run the strategy to its end, whichever way it ends, then complete what was held back for."""
         strategy = self.plan.strategy.size(search.affordable_samples(stepwise="steps" in self.plan.strategy.needs))
@@ -244,7 +255,7 @@ class ProblemRun:
         except asyncio.CancelledError:
             outcome.candidates, outcome.stopped_by = search.candidates, "interrupted"
         except TTSError as failure:  # the boundary: a failed run is an outcome
-            if isinstance(failure, ConfigError) and not search.accounting.ledger.calls:
+            if isinstance(failure, ConfigError) and not search.account.ledger.calls:
                 raise  # a mistake, and nothing was spent
             outcome.candidates = search.candidates
             outcome.fail(failure, search)
@@ -296,7 +307,7 @@ class ProblemRun:
         if outcome.stop is not None:
             candidates = candidates[outcome.stop.used]
         view, search.ended = Search(search), True
-        search.accounting.meter.keep_for_closing(_AFTER_S * len(search.candidates))
+        search.account.keep_for_closing(_AFTER_S * len(search.candidates))
         selected: Selected | None = None
         try:
             selection = Majority() if outcome.stopped_by == "interrupted" or outcome.unjudged(self.on_error) else self.selection
@@ -321,10 +332,10 @@ class ProblemRun:
         return selected
 
     def _solution(self, search: SearchState, outcome: SearchOutcome, selected: Selected) -> Solution:
-        meter, tree = search.accounting.meter, search.tree
+        account, tree = search.account, search.tree
         usage = dataclasses.replace(
-            search.accounting.ledger.total(),
-            seconds=self.clock() - meter.started,
+            account.ledger.total(),
+            seconds=account.elapsed,
             truncated_tokens=truncated_tokens(search),
             peak_kv_tokens=tree.peak_live,
             saved_kv_tokens=tree.peak_logical - tree.peak_live,
@@ -345,7 +356,7 @@ class ProblemRun:
             confidence=selected.confidence,
             candidates=selected.ranked,
             usage=usage,
-            remaining=meter.remaining(),
+            remaining=account.unspent(),
             stopped_by=outcome.stopped_by,
             strategy=str(self._configured()),
             model=self.model,
@@ -377,7 +388,7 @@ class ProblemRun:
             confidence=selected.confidence,
             stopped_by=outcome.stopped_by,
             nodes=RecordedNodes(self.problem.text, search.tree, tuple(self.verifiers), [*search.candidates, *selected.ranked]),
-            calls=tuple(search.accounting.ledger.calls),
+            calls=tuple(search.account.ledger.calls),
             usage=usage,
             warnings=warnings,
             kept_tokens=tuple(search.tree.kept),
@@ -391,7 +402,7 @@ def _reporter(run: ProblemRun, on_event: Callable[[Event], None]) -> Callable[[S
 
     def report(search: SearchState) -> None:
         answer = votes_of(search.candidates).answer
-        calls = search.accounting.ledger.calls
+        calls = search.account.ledger.calls
         texts = tuple(c.trajectory.full_text for c in search.candidates[told[0] :])
         told[0] = len(search.candidates)
         nodes = RecordedNodes(problem.text, search.tree, tuple(run.verifiers), search.candidates)

@@ -1,7 +1,7 @@
 """One total for many problems: a shared budget for many `auto` searches, allocated in synchronous rounds.
 
 A round begins when no search is running. So what the allocator sees and grants is a function of the problems and the seed, never of
-timing. At any moment the limits of all problems together are at most the total. A problem gets credit for each round; unspent credit
+timing. Each problem has a part of one account. A problem gets credit for each round; unspent credit
 returns to the shared budget at the next one.
 
 What is left of a total when all problems have ended is in `Solution.stopped_by`, with the reason. No problem gets more than 16 samples, or
@@ -18,7 +18,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self, cast
 
@@ -32,7 +32,9 @@ from tts.allocator.pace import Pace
 from tts.allocator.performance_file import other_models
 from tts.allocator.values import Curved, ProblemStates
 from tts.backends.protocol import BackendProtocol
+from tts.budget.account import Account
 from tts.budget.budget import Budget
+from tts.budget.ledger import Call
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
 from tts.search.plan import parse
@@ -48,11 +50,6 @@ _FEWEST = 20  # problems from which the population is learnt
 _REACH, _AGAIN = 4, 2  # what a first sample may need: so often the typical length, or so often the longest sample so far
 _COUNTED = ("samples", "verifier_calls")  # units of which a long sample costs no more than a short one
 _BEFORE = ("flops", "usd")  # units that a prompt costs, spent before the first round of a problem
-
-
-def opening(total: Budget, count: int) -> Budget:
-    """Return what each of `count` problems may spend before its first round: an even share of the units that prompts cost."""
-    return Budget(**{unit: value / count if unit in _BEFORE else value for unit, value in total.limits.items()})  # type: ignore[arg-type]
 
 
 def divide(total: Budget, parts: int) -> list[Budget]:
@@ -102,21 +99,25 @@ class SharedBudget:
     """The common budget of problems that are solved by `auto`.
 
     Args:
-        auto: the strategy. total: for all; `seconds` are not divided. count: of problems. policy: what draws samples.
-        gate: held by every search that is at work.
+        auto: The strategy.
+        account: The account that all problems share.
+        count: The number of problems.
+        policy: The model that draws samples.
+        gate: A semaphore that every search holds while it is at work.
 
     Raises:
         ConfigError: the strategy has a mean, which is for problems that share nothing.
     """
 
-    def __init__(self, auto: Auto, total: Budget, count: int, policy: BackendProtocol, gate: asyncio.Semaphore) -> None:
+    def __init__(self, auto: Auto, account: Account, count: int, policy: BackendProtocol, gate: asyncio.Semaphore) -> None:
         if auto.mean is not None:
             raise ConfigError(
                 f"mean is {auto.mean}, but budget is a total for all problems, which says what they may cost on average",
                 hint="give each=…, a budget a problem, or leave mean out",
             )
         self.auto = auto
-        self._total = total.whole_units()
+        self._account = account
+        self._total = {unit: account.available(unit) for unit in account.units}
         self._policy = policy
         self._gate = gate
         self._places = [Place() for _ in range(count)]
@@ -127,8 +128,7 @@ class SharedBudget:
         self._length, self._longest = np.ones(count), 0  # tokens of a typical sample of each, and of the longest so far
         self._alone = self._over = False  # alone: one problem is at work with all that is left; over: that did not pay for a sample
         self._waits = np.zeros(count, np.bool_)
-        self._away = self._absent = count  # absent: problems whose search has not begun
-        self._out = dict.fromkeys(self._total, 0)  # the limits of all problems whose search has begun
+        self._away = count
         self._pace = Pace()
         self._allocator: Allocator | None = None
         self._most = math.inf if auto.n is None else auto.n  # samples of one problem; where n is None it is known in the first wave
@@ -140,16 +140,18 @@ class SharedBudget:
         settings = {f.name: getattr(self.auto, f.name) for f in dataclasses.fields(self.auto)}
         return BudgetShare(**settings, shared=self, place=place)
 
+    def open_account(self, noted: Callable[[Call], None]) -> Account:
+        """Return the account of a problem: before its first round, an even share of what its prompt costs, and nothing else."""
+        amounts = {unit: amount // len(self._places) if unit in _BEFORE else 0 for unit, amount in self._total.items()}
+        return self._account.reserve_part(amounts, noted=noted)
+
     async def next_round(self, place: int, search: SearchState, found: Evidence, had: Mapping[int, int]) -> Round:
         """Return the unspent credit of the last round and wait for the next; other searches may run meanwhile."""
         mine = self._places[place]
         if mine.search is None:
             self._length[place] = max(1, search.task.typical_tokens("solve"))
             mine.search, mine.typical = search, self._typical(search, int(self._length[place]))
-            self._absent -= 1
-            for unit, limit in search.accounting.meter.limits.items():
-                self._out[unit] += limit
-        self._take_back(search)
+        search.account.refund()
         drawn = found.samples + found.beside
         barren = mine.granted > 0 and drawn == self._found["samples"][place] + self._found["beside"][place]
         self._over = self._over or (barren and self._alone)
@@ -172,29 +174,20 @@ class SharedBudget:
             await self._gate.acquire()
 
     def leave(self, place: int) -> None:
-        """Mark a problem as ended; the unspent credit of a round that failed is returned."""
-        mine = self._places[place]
-        if mine.away and mine.search is not None:
-            self._take_back(mine.search)
-        self._back(mine)
-
-    def _take_back(self, search: SearchState) -> None:
-        meter = search.accounting.meter
-        for unit, limit in meter.limits.items():
-            meter.limits[unit] = meter.spent[unit] + meter.held[unit]
-            self._out[unit] += meter.limits[unit] - limit
+        """Mark a problem as ended; its account is closed."""
+        self._back(self._places[place])
 
     def _note(self, place: int, search: SearchState, found: Evidence) -> None:
         """Keep what a problem has shown, and what a sample of it costs: its own as often as there are any, the typical as two."""
         for name, values in self._found.items():
             values[place] = getattr(found, name)
         self._longest = max(self._longest, max((c.trajectory.num_tokens for c in search.candidates), default=0))
-        meter, n, mine = search.accounting.meter, found.samples, self._places[place]
+        account, n, mine = search.account, found.samples, self._places[place]
         if mine.spent is not None:
-            mine.beside.update({unit: meter.spent[unit] - before for unit, before in mine.spent.items()})
+            mine.beside.update({unit: account.paid(unit) - before for unit, before in mine.spent.items()})
             mine.spent = None
         for unit, cost in self._cost.items():
-            own = meter.spent[unit] + meter.held[unit] - mine.beside[unit] if n else 0
+            own = account.paid(unit) + account.reserved(unit) - mine.beside[unit] if n else 0
             cost[place] = (own + 2 * mine.typical[unit]) / (n + 2)
 
     def _back(self, mine: Place) -> None:
@@ -214,7 +207,7 @@ class SharedBudget:
         """Divide what is left over the problems that wait."""
         if not len(waiting):
             return
-        left, seconds = self._left(), self._search(waiting[0]).accounting.meter.seconds_left
+        left, seconds = self._left(), self._search(waiting[0]).account.seconds_left
         if self._over or min(left.values(), default=1) <= 0 or seconds == 0:
             self._end(waiting, "budget: it is used up" if seconds != 0 else "budget: seconds")
             return
@@ -257,12 +250,10 @@ class SharedBudget:
             place, samples, plan = int(waiting[i]), int(grant.samples[i]), int(grant.plan[i])
             mine, search = self._places[place], self._search(place)
             if self._apart[plan]:
-                mine.spent = {unit: search.accounting.meter.spent[unit] for unit in self._total}
+                mine.spent = {unit: search.account.paid(unit) for unit in self._total}
             else:
                 samples = int(min(samples, self._most - int(self._found["samples"][place])))
-            for unit, credit in shares.items():
-                search.accounting.meter.limits[unit] += credit[number]
-                self._out[unit] += credit[number]
+            search.account.draw({unit: credit[number] for unit, credit in shares.items()})
             search.timed |= timed
             mine.away, mine.granted = True, samples
             why = "pilots, to see how hard it is"
@@ -286,8 +277,8 @@ class SharedBudget:
         return cast("SearchState", self._places[place].search)
 
     def _typical(self, search: SearchState, length: int) -> Mapping[str, float]:
-        """Return what one sample of so many tokens costs in each unit, in whole units of the meter."""
-        cost = search.accounting.row_cost(self._policy, search.root_tokens)
+        """Return what one sample of so many tokens costs in each unit, in whole units."""
+        cost = search.costs.row_cost(self._policy, search.root_tokens)
         return {unit: 1.0 if unit == "samples" else float(cost.of(unit, length)) for unit in self._total}
 
     def _reach(self, waiting: Whole) -> Floats:
@@ -296,9 +287,8 @@ class SharedBudget:
         return np.maximum(1.0, np.minimum(np.maximum(_REACH * typical, _AGAIN * self._longest), cap) / typical)
 
     def _left(self) -> dict[str, int]:
-        """Return what is neither spent nor held by anybody; the possible spend of a problem whose search has not begun counts as used."""
-        lost = {unit: -(-amount * self._absent // len(self._places)) if unit in _BEFORE else 0 for unit, amount in self._total.items()}
-        return {unit: amount - self._out[unit] - lost[unit] for unit, amount in self._total.items()}
+        """Return what is neither spent nor held by anybody."""
+        return {unit: self._account.available(unit) for unit in self._total}
 
     def _learn(self, waiting: Whole, state: ProblemStates, agreeing: Whole) -> None:
         """Adapt the allocator whenever samples have doubled since the last time; check that the performance model fits these problems."""

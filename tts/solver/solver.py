@@ -13,6 +13,7 @@ from tts.allocator.auto import Auto
 from tts.allocator.default import chosen
 from tts.allocator.shipped import described
 from tts.backends.base import Sampling
+from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.checks import check_int, check_problem
 from tts.errors import ConfigError, TTSError, VerifierError, shown
@@ -24,7 +25,7 @@ from tts.search.protocols import StrategyProtocol
 from tts.solver.model_cache import DEFAULT_MODEL, LOOP, Model, ModelCache, resolve
 from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event, ProblemRun
-from tts.solver.shared_budget import SharedBudget, divide, opening
+from tts.solver.shared_budget import SharedBudget, divide
 from tts.solver.streaming import streamed
 from tts.solver.verifier_roles import VerifierLike, VerifierRoles, made, own_verifier
 from tts.tasks import make_task
@@ -228,7 +229,7 @@ class Solver:
         if total is None:
             shares = [Budget.of(each)] * len(given)  # type: ignore[arg-type]
         elif shared:
-            shares = [opening(total, max(1, len(given)))] * len(given)
+            shares = [total] * len(given)
         else:
             shares = divide(total, len(given))
         if not given:
@@ -244,7 +245,8 @@ class Solver:
             check_problem(problem)
             return dataclasses.replace(like, problem=problem, budget=share)
 
-        return self._solve_all(like, run, given, shares, total if shared else None)
+        account = None if total is None or not shared else Account(total, clock=self._clock, started=started)
+        return self._solve_all(like, run, given, shares, account)
 
     async def _solve_all(
         self,
@@ -252,18 +254,21 @@ class Solver:
         make: Callable[[Problem, Budget], ProblemRun],
         problems: Sequence[Problem],
         shares: Sequence[Budget],
-        total: Budget | None,
+        account: Account | None,
     ) -> list[Solution]:
         gate = asyncio.Semaphore(self._concurrency)
         auto = like.plan.strategy
-        shared = SharedBudget(auto, total, len(problems), like.backends["policy"], gate) if total and isinstance(auto, Auto) else None
+        shared = None
+        if account is not None and isinstance(auto, Auto):
+            shared = SharedBudget(auto, account, len(problems), like.backends["policy"], gate)
 
         async def one(place: int, problem: Problem, share: Budget) -> Solution:
             async with gate:
                 try:
                     run = make(problem, share)
                     if shared is not None:
-                        run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, strategy=shared.strategy(place)))
+                        plan = dataclasses.replace(run.plan, strategy=shared.strategy(place))
+                        run = dataclasses.replace(run, plan=plan, open_account=shared.open_account)
                     return await run.solve()
                 except Exception as failure:  # noqa: BLE001 - problems fail independently
                     return _unsolved(like, problem, share, failure)

@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from tts.backends.base import Reply, Sampling
 from tts.backends.protocol import BackendProtocol
 from tts.blame import Blame
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, VerifierError, shown
 from tts.models.registry import ModelRecord

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tts.backends.metadata import ValueHeadMetadata
 from tts.backends.protocol import BackendProtocol, counts_texts, require, text_bound, value_head_metadata
-from tts.budget.budget import Budget
-from tts.budget.meter import Rates
+from tts.budget.budget import Budget, Rates
 from tts.errors import CapabilityError, ConfigError, shown
 from tts.tasks.base import TaskProtocol
 from tts.verifiers.base import VerifierProtocol, members_of, stated_bound, traits_of

@@ -12,8 +12,7 @@ from tests.experiments.pools import LANGUAGE, live, result_of, sums
 from tts.allocator.performance import PerformanceModel
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
-from tts.budget.budget import Budget
-from tts.budget.meter import Rates
+from tts.budget.budget import Budget, Rates
 from tts.errors import ConfigError
 from tts.experiments.analysis.performance_fit import PerformanceData
 from tts.experiments.study.record import Result

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tts.backends.base import Caps, Counters, Reply, RowSet, Sample, SampleRequest
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.randomness import uniform
 from tts.tasks.arithmetic.expression import Expression, Step, apply, steps
 from tts.tasks.arithmetic.pocket import AGAIN, NO, RESTART, YES

@@ -15,8 +15,8 @@ from tests.search.written import run as written
 from tests.support.candidates import ScoredSearch, candidates
 from tests.support.runs import Clock, Solved, check_books, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.budget.account import Exhausted
 from tts.budget.budget import Budget
-from tts.budget.meter import Exhausted
 from tts.errors import ConfigError, EngineError, TTSError, VerifierError
 from tts.search.plan import parse
 from tts.search.protocols import Selected

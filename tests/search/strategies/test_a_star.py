@@ -135,7 +135,7 @@ def test_the_goal_test_is_on_taking_a_state_not_on_making_it() -> None:
 
 def test_several_states_may_be_expanded_in_one_call() -> None:
     one, two = (ended(f"a_star(goals=1, branching=4, width={width})", 3) for width in (1, 2))
-    rows = [[call.rows for call in end.search.accounting.ledger.calls if call.kind == "expand"] for end in (one, two)]
+    rows = [[call.rows for call in end.search.account.ledger.calls if call.kind == "expand"] for end in (one, two)]
     assert max(rows[0]) == 4
     assert max(rows[1]) == 8
     assert len(rows[1]) <= len(rows[0]) + 1
@@ -166,7 +166,7 @@ def test_where_the_budget_ends_it_the_best_solution_in_the_frontier_is_the_candi
 def test_copies_among_continuations_are_dropped_and_not_scored() -> None:
     script = {"": ("a\n", "a\n", "b\n"), "a\n": ("A: 1\n",), "b\n": ("A: 2\n",)}
     end = searched(make_run("1 + 1", AMPLE, "a_star(goals=1, branching=3)", Scripted(script), verifiers=table({"a": 0.4, "b": 0.9})))
-    assert [call.rows for call in end.search.accounting.ledger.calls if call.kind == "score"] == [2, 1]
+    assert [call.rows for call in end.search.account.ledger.calls if call.kind == "score"] == [2, 1]
     assert end.solution.answer == "2"
 
 

@@ -44,7 +44,7 @@ def test_without_branching_it_is_best_of_n() -> None:
             )
             assert sorted(texts(beam.solution)) == sorted(texts(plain.solution))
             assert beam.solution.answer == plain.solution.answer
-            assert [call.rows for call in beam.search.accounting.ledger.calls if call.kind == "score"] == [n]  # the selection's alone
+            assert [call.rows for call in beam.search.account.ledger.calls if call.kind == "score"] == [n]  # the selection's alone
 
 
 @pytest.mark.parametrize("duplicates", ["drop", "keep"])
@@ -135,7 +135,7 @@ def test_copies_of_a_text_are_dropped_before_they_are_scored() -> None:
         plan = f"beam(n=4, branching=2, duplicates='{duplicates}')"
         end = searched(make_run("1 + 1", AMPLE, plan, Scripted({"": ROOT_STEPS}), verifiers=scores))
         assert {c.trajectory.parent.text for c in end.solution.candidates} == parents  # type: ignore[union-attr]
-        first = next(call for call in end.search.accounting.ledger.calls if call.kind == "score")
+        first = next(call for call in end.search.account.ledger.calls if call.kind == "score")
         assert first.rows == (3 if duplicates == "drop" else 4)
 
 

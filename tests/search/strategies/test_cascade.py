@@ -15,8 +15,7 @@ from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.budget.budget import Budget
-from tts.budget.meter import Rates
+from tts.budget.budget import Budget, Rates
 from tts.errors import ConfigError
 from tts.search.plan import parse
 from tts.types import Problem, Solution

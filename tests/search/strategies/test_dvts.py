@@ -79,6 +79,6 @@ def test_among_equals_the_first_is_chosen() -> None:
 
 def test_nothing_is_scored_where_nothing_is_to_be_chosen() -> None:
     end = searched(make_run(TEXT, AMPLE, "dvts(n=5, branching=4) | majority", ToyBackend(LAW), verifiers=hashed()))
-    rows = [call.rows for call in end.search.accounting.ledger.calls if call.kind == "score"]
+    rows = [call.rows for call in end.search.account.ledger.calls if call.kind == "score"]
     assert rows == [4] * len(rows)  # the subtree of width 1 is not asked about
     assert rows

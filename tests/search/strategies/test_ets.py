@@ -189,7 +189,7 @@ def test_where_the_solver_has_no_time_it_balances_as_rebase_does_and_says_so() -
 
 def test_its_own_work_is_booked_apart() -> None:
     end = ended("ets(n=8)", 1)
-    kinds = {call.kind for call in end.search.accounting.ledger.calls}
+    kinds = {call.kind for call in end.search.account.ledger.calls}
     assert "search" in kinds
 
 

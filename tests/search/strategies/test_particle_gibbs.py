@@ -121,7 +121,7 @@ def test_under_a_constant_verifier_what_is_found_follows_the_law_of_the_model(pl
 def test_sizes_left_out_are_shared_over_the_sweeps_and_what_is_left_is_searched_again(plan: str, free: int) -> None:
     # a typical solution is 4 steps of 16 tokens, written and scored; this one is 21
     end = searched(make_run(PROBLEM, 16 * 4 * (16 + 16), plan, ToyBackend(LANGUAGE), verifiers=NOISY))
-    calls = [call for call in end.search.accounting.ledger.calls if call.kind == "expand"]
+    calls = [call for call in end.search.account.ledger.calls if call.kind == "expand"]
     assert [call.rows for call in calls[:2]] == [1, free]  # a plain solution first, whose length says how many the budget pays
     assert end.solution.stopped_by == "budget: tokens"
     assert end.solution.usage.tokens > 0.8 * 16 * 4 * 32

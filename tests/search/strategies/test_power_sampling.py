@@ -158,7 +158,7 @@ def test_every_proposal_is_charged_and_the_dead_are_dropped() -> None:
     end = searched(make_run(PROBLEM, 20000, "power_sampling(moves=8, block=6, chains=3)", ToyBackend(LANGUAGE)))
     assert end.search is not None
     tree = end.search.tree
-    written = sum(call.usage.generated_tokens for call in end.search.accounting.ledger.calls)
+    written = sum(call.usage.generated_tokens for call in end.search.account.ledger.calls)
     assert end.solution.usage.generated_tokens == written > 3 * 15 * 4
     assert len(end.solution.candidates) == 3
     live = {node for t in end.solution.candidates for node in t.trajectory.path}

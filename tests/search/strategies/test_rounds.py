@@ -48,7 +48,7 @@ def test_a_constant_answer_stops_after_exactly_k_probes(k: int) -> None:
     (candidate,) = end.solution.candidates
     assert candidate.answer == "3"
     assert candidate.trajectory.full_text == "3 + 0 = 3\n" * k + "A: 3"
-    calls = [call.kind for call in end.search.accounting.ledger.calls]
+    calls = [call.kind for call in end.search.account.ledger.calls]
     assert calls.count("extend") == k
     assert end.solution.usage.generated_tokens == 6 * (k + 1) + k  # one step more than was needed, and the probes
 
@@ -153,7 +153,7 @@ def test_a_task_without_such_prompts_is_refused_before_anything_is_drawn(monkeyp
 
 def test_a_round_sized_by_its_budget_has_two_answers_that_may_disagree() -> None:
     for units, n in ((1, 1), (2, 2), (5, 2), (8, 2), (20, 5)):
-        calls = search("semantic_entropy(rounds=4)", 0, budget=Budget(samples=units)).search.accounting.ledger.calls
+        calls = search("semantic_entropy(rounds=4)", 0, budget=Budget(samples=units)).search.account.ledger.calls
         assert next(call.rows for call in calls if call.kind == "expand") == n
     drawn = [search("semantic_entropy(rounds=4)", seed, budget=Budget(samples=5)).solution.usage.samples for seed in range(20)]
     assert min(drawn) == 2 < max(drawn)

@@ -34,14 +34,14 @@ def test_the_process_model_computes_hardly_more_than_what_was_written(name: str)
     end, computed = solved_on_engine(f"{name}(n=16, max_steps=5, temperature=1.0)")
     tree = end.search.tree
     written = sum(tree.own_tokens(tree.nodes[node]) for node, _ in tree.scores)
-    prompts = end.search.accounting.ledger.total().prompt_tokens - tree.prompt_tokens[0]  # its own pass over the prompt
+    prompts = end.search.account.ledger.total().prompt_tokens - tree.prompt_tokens[0]  # its own pass over the prompt
     assert max(t.depth for t in tree.nodes) > 2
     assert (computed - prompts) / written <= 1.1
 
 
 def test_steps_may_be_embedded_by_the_policys_hidden_states() -> None:
     end, _ = solved_on_engine("ets(n=8, max_steps=4, temperature=1.0, embedder='hidden')")
-    asked = [call for call in end.search.accounting.ledger.calls if call.kind == "hidden"]
+    asked = [call for call in end.search.account.ledger.calls if call.kind == "hidden"]
     assert asked
     assert {call.usage.prompt_tokens for call in asked} == {0}  # the states are kept: nothing is read anew
     live = [t for t in end.search.tree.nodes if t.depth == 1]

@@ -106,7 +106,7 @@ def test_the_first_steps_are_the_policys() -> None:
 
 def test_both_models_and_every_question_are_charged() -> None:
     end = run(f"spec_reason(n=1, threshold=10, {ASKED})")
-    calls = end.search.accounting.ledger.calls  # type: ignore[union-attr]
+    calls = end.search.account.ledger.calls  # type: ignore[union-attr]
     assert Counter((c.kind, c.model) for c in calls if c.kind in ("expand", "ask")) == {
         ("expand", "draft"): 4, ("expand", "policy"): 4, ("ask", "policy"): 4
     }  # fmt: skip
@@ -118,7 +118,7 @@ def test_a_model_reads_only_what_is_new_to_it() -> None:
     end = run(f"spec_reason(n=1, threshold=0, {ASKED})")
     graded = run(f"spec_reason(n=1, threshold=1, {ASKED})")
     assert writers(graded) == [["draft", "draft", "policy", "policy"]]
-    read = [c.usage.prompt_tokens for c in graded.search.accounting.ledger.calls if c.kind in ("open", "extend")]  # type: ignore[union-attr]
+    read = [c.usage.prompt_tokens for c in graded.search.account.ledger.calls if c.kind in ("open", "extend")]  # type: ignore[union-attr]
     # both read the prompt; the policy the four drafts, of which the last is "A: 5", and the draft's model the step that was rewritten
     assert sum(read) == end.solution.usage.prompt_tokens + (6 + 6 + 6 + 2) + 6
 

@@ -30,7 +30,7 @@ from tts.backends.sampling import log_softmax
 from tts.backends.text.lengths import check_known, check_prompt, check_read, check_text
 from tts.backends.text.rendering import Renderer
 from tts.backends.text.row_state import PathText
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import CapabilityError
 from tts.models.registry import ModelRecord, thought_marks
 from tts.tasks.base import split_at

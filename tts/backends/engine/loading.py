@@ -31,7 +31,7 @@ from tts.backends.kernels.draw import DrawRequest
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.loading.cpu import check_bfloat16
 from tts.backends.text.rendering import Renderer, eos_ids
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import ConfigError, KVBudgetError
 from tts.models.registry import ModelRecord, process_records, rates, refuse_url
 

@@ -11,7 +11,7 @@ from tts.backends.engine.heads import StepTemplate
 from tts.backends.engine.views import View
 from tts.backends.metadata import ValueHeadMetadata
 from tts.backends.text.lengths import check_known, check_prompt
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.types import Prompt
 
 

@@ -32,7 +32,7 @@ from tts.backends.openai.rows import ServerHandle, ServerRows, check_sampling, c
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.text.lengths import check_prompt, check_read, check_some, check_text
 from tts.backends.text.tokenized_text import TokenizedText
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import CapabilityError, EngineError, PromptTooLong
 from tts.models.registry import ModelRecord, rates, thought_marks
 from tts.thoughts import THINK, ThoughtMarks

@@ -37,7 +37,7 @@ from tts.backends.toy.language import (
     token_text,
     tokens_of,
 )
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import CapabilityError, ConfigError
 from tts.models.registry import ModelRecord, refuse_url
 from tts.randomness import uniform

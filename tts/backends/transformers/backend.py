@@ -21,7 +21,7 @@ from tts.backends.prompt_logprobs import PromptLogprobs, most_likely
 from tts.backends.sampling import log_softmax
 from tts.backends.text.lengths import check_known, check_prompt, check_read, check_text
 from tts.backends.text.row_state import PathText, as_engine_error
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import ConfigError, EngineError, missing_extra
 from tts.models.registry import ModelRecord, rates, refuse_url, thought_marks
 from tts.thoughts import ThoughtMarks

@@ -22,7 +22,7 @@ from tts.backends.text.lengths import check_known, check_prompt, check_read, che
 from tts.backends.text.row_state import PathText, RowState, error_line, failed_row
 from tts.backends.text.stops import ends_of
 from tts.backends.vllm.engine import imported
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import EngineError
 from tts.models.registry import ModelRecord, thought_marks
 from tts.thoughts import ThoughtMarks

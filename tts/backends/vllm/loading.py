@@ -11,7 +11,7 @@ from typing import Any
 from tts.backends.local import with_flops
 from tts.backends.serving.commands import readable
 from tts.backends.vllm.engine import VLLMEngine, imported
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.checks import check_int
 from tts.errors import ConfigError, missing_extra
 from tts.models.registry import ModelRecord, rates, refuse_url

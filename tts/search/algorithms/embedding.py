@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Protocol, runtime_checkable
@@ -13,7 +13,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.budget.budget import Budget
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, MissingDependency
 from tts.threads import in_thread
@@ -94,9 +93,9 @@ class Sentences:
         return await in_thread(lambda: np.array(_sentences(self.model).encode(list(texts), normalize_embeddings=True), dtype=np.float64))
 
 
-def refuse_unpriced(embedder: Embedder | CountedEmbedder, budget: Budget) -> None:
-    """Raise ConfigError where a budget limits what an embedder on a server costs: its price and its size are not known."""
-    limited = [unit for unit in ("flops", "usd") if unit in budget.limits]
+def refuse_unpriced(embedder: Embedder | CountedEmbedder, units: Collection[str]) -> None:
+    """Raise ConfigError where one of the limited units is what an embedder on a server costs: its price and its size are not known."""
+    limited = [unit for unit in ("flops", "usd") if unit in units]
     if limited and isinstance(embedder, CountedEmbedder):
         raise ConfigError(
             f"the budget limits {' and '.join(limited)}, but what the embedder {embedder} costs in them is not known",

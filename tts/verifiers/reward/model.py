@@ -16,7 +16,7 @@ from tts.backends.base import Counters, Reply
 from tts.backends.protocol import BackendProtocol, counts_texts, require, text_bound
 from tts.backends.reads import read
 from tts.backends.text.tokenized_text import TokenizedText
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import CapabilityError
 from tts.verifiers.base import Calls
 from tts.verifiers.reward.head import HeadWeights, activated, among

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.errors import ConfigError, missing_extra, unknown_name
 
 SUFFIX = ".yaml"

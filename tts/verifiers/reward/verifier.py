@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tts.backends.protocol import BackendProtocol
-from tts.budget.meter import Rates
+from tts.budget.budget import Rates
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown
 from tts.models.registry import ModelRecord

@@ -1,0 +1,379 @@
+"""Accounts: limits that are never passed by any order of leases, parts and failures, and books that agree at every level."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.repeats import repeats
+from tts.budget.account import UNITS, Account, Exhausted
+from tts.budget.budget import Budget, Rates
+from tts.budget.ledger import Call
+from tts.errors import BudgetExceeded, ConfigError
+from tts.types import Usage
+
+
+def spend(tokens: int) -> Usage:
+    return Usage(generated_tokens=tokens)
+
+
+async def call(account: Account, most: int, spent: int) -> None:
+    async with account.lease({"tokens": most}, kind="expand") as lease:
+        await asyncio.sleep(0)
+        lease.spend(spend(spent))
+
+
+def check_balanced(account: Account) -> None:
+    """Check that nothing is held, and that no limit is passed."""
+    for unit in UNITS:
+        assert account.reserved(unit) == 0, unit
+    for unit in account.units:
+        assert account.paid(unit) <= account.limit(unit)
+
+
+def test_a_lease_holds_its_bound_and_frees_what_was_not_spent() -> None:
+    account = Account(Budget(tokens=100))
+
+    async def run() -> None:
+        async with account.lease({"tokens": 60}, kind="expand", model="policy", rows=2, granted=60) as lease:
+            assert account.left == {"tokens": 40}
+            lease.spend(spend(25))
+
+    asyncio.run(run())
+    assert account.left == {"tokens": 75}
+    assert account.ledger.calls == [Call("expand", "policy", 2, 60, Usage(generated_tokens=25))]
+
+
+def test_a_lease_that_no_limit_pays_is_refused_by_unit() -> None:
+    account = Account(Budget(tokens=100, samples=1))
+    with pytest.raises(Exhausted) as end:
+        asyncio.run(account.lease({"tokens": 5, "samples": 2}, kind="expand").__aenter__())
+    assert end.value.unit == "samples"
+    check_balanced(account)
+
+
+@pytest.mark.parametrize("failure", [ValueError, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit])
+def test_a_call_that_fails_is_booked_all_the_same(failure: type[BaseException]) -> None:
+    account = Account(Budget(tokens=100))
+
+    async def run() -> None:
+        async with account.lease({"tokens": 60}, kind="expand") as lease:
+            lease.spend(spend(25))
+            raise failure
+
+    with pytest.raises(failure):
+        asyncio.run(run())
+    assert account.left == {"tokens": 75}
+    assert len(account.ledger.calls) == 1
+
+
+def test_a_void_lease_leaves_no_row() -> None:
+    account = Account(Budget(tokens=100))
+
+    async def run() -> None:
+        async with account.lease({"tokens": 60}, kind="expand") as lease:
+            lease.void()
+
+    asyncio.run(run())
+    assert account.left == {"tokens": 100}
+    assert not account.ledger.calls
+
+
+def test_a_spend_above_its_bound_is_booked_and_raises() -> None:
+    account = Account(Budget(tokens=100))
+    part = account.part(tokens=10)
+    with pytest.raises(BudgetExceeded, match="30 tokens where 5 were granted"):
+        asyncio.run(call(part, 5, 30))
+    assert (part.spent["tokens"], account.spent["tokens"]) == (30, 30)
+    part.close()
+    check_balanced(account)
+
+
+def test_dollars_and_flops_follow_from_rates() -> None:
+    account = Account(Budget(usd=1, flops=1e6))
+
+    async def run() -> None:
+        async with account.lease({"usd": 10**12, "flops": 500}, kind="open", rates=Rates(flops=10, usd_in=10**9, usd_out=10**9)) as lease:
+            lease.spend(Usage(prompt_tokens=20, generated_tokens=10))
+
+    asyncio.run(run())
+    assert account.spent["usd"] == pytest.approx(30e-6)
+    assert account.left["flops"] == 1e6 - 300
+    assert account.ledger.calls[0].usage.flops == 300
+
+
+def test_a_part_takes_its_limits_and_gives_back_what_it_has_not_spent() -> None:
+    account = Account(Budget(tokens=100, samples=5))
+    part = account.part(tokens=60)
+    assert (account.left, part.left) == ({"tokens": 40, "samples": 5}, {"tokens": 60, "samples": 5})
+    asyncio.run(call(part, 50, 20))
+    assert (account.left["tokens"], account.spent["tokens"]) == (40, 20)
+    part.close()
+    assert account.left["tokens"] == 80
+    check_balanced(account)
+
+
+def test_a_part_gets_what_is_left_and_says_so() -> None:
+    account = Account(Budget(tokens=100))
+    first, second = account.part(tokens=70), account.part(tokens=70)
+    assert (first.limits["tokens"], second.limits["tokens"]) == (70, 30)
+    assert (first.shortened, second.shortened) == ({}, {"tokens": (70, 30)})
+    with pytest.raises(ConfigError, match="asks for 1 tokens, but 0 are left"):
+        account.part(tokens=1, strict=True)
+
+
+def test_parts_nest() -> None:
+    account = Account(Budget(tokens=100, usd=2))
+    middle = account.part(tokens=80)
+    inner = middle.part(tokens=50, usd=1)
+    asyncio.run(call(inner, 30, 30))
+    assert [one.spent["tokens"] for one in (account, middle, inner)] == [30, 30, 30]
+    assert [one.left["tokens"] for one in (account, middle, inner)] == [20, 30, 20]
+    inner.close()
+    middle.close()
+    assert account.left == {"tokens": 70, "usd": 2}
+    check_balanced(account)
+    assert [len(one.ledger.calls) for one in (account, middle, inner)] == [1, 1, 1]
+
+
+def test_what_a_part_keeps_is_its_parents_when_it_closes() -> None:
+    account = Account(Budget(tokens=100, verifier_calls=9))
+    part = account.part(tokens=60)
+    assert part.keep("node", {"tokens": 15, "verifier_calls": 2})
+    part.close()
+    assert account.left == {"tokens": 85, "verifier_calls": 7}
+    assert account.keeps("node")
+    account.free("node")
+    check_balanced(account)
+
+
+def test_a_part_frees_what_its_parent_keeps() -> None:
+    account = Account(Budget(tokens=100))
+    account.keep("node", {"tokens": 15})
+    part = account.part(tokens=50)
+    part.free("node")
+    assert account.left["tokens"] == 50
+
+
+def test_draw_and_refund_move_limits() -> None:
+    account = Account(Budget(tokens=100))
+    part = account.reserve_part({"tokens": 0})
+    with pytest.raises(Exhausted):
+        asyncio.run(call(part, 1, 1))
+    part.draw({"tokens": 40})
+    asyncio.run(call(part, 30, 10))
+    part.refund()
+    assert (part.limits["tokens"], account.left["tokens"]) == (10, 90)
+    with pytest.raises(Exhausted):
+        part.draw({"tokens": 91})
+    check_balanced(account)
+
+
+def test_a_lease_waits_for_what_siblings_only_hold() -> None:
+    account = Account(Budget(tokens=100))
+    order: list[str] = []
+
+    async def first(part: Account) -> None:
+        async with part.lease({"tokens": 80}, kind="expand") as lease:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            order.append("first")
+            lease.spend(spend(10))
+
+    async def second(part: Account) -> None:
+        await call(part, 90, 50)
+        order.append("second")
+
+    async def run() -> None:
+        await asyncio.gather(first(account.part()), second(account.part()))
+
+    asyncio.run(run())
+    assert order == ["first", "second"]
+    assert account.spent["tokens"] == 60
+
+
+def test_a_lease_does_not_wait_for_what_is_spent_or_belongs_to_a_part() -> None:
+    account = Account(Budget(tokens=100))
+    asyncio.run(call(account, 30, 30))
+    idle = account.part(tokens=40)
+    with pytest.raises(Exhausted):
+        asyncio.run(call(account.part(), 50, 50))
+    idle.close()
+    asyncio.run(call(account.part(), 50, 50))
+
+
+def test_where_every_holder_waits_the_youngest_ends() -> None:
+    account = Account(Budget(tokens=100))
+    old, young = account.part(), account.part()
+
+    async def grow(part: Account) -> str:
+        part.keep("state", {"tokens": 40})
+        try:
+            await asyncio.sleep(0)
+            await call(part, 50, 50)
+        except Exhausted as end:
+            return end.unit
+        finally:
+            part.free_all()
+        return "done"
+
+    async def run() -> list[str]:
+        return await asyncio.wait_for(asyncio.gather(grow(old), grow(young)), 60)
+
+    assert asyncio.run(run()) == ["done", "tokens"]
+    check_balanced(account)
+
+
+def test_a_waiting_lease_ends_with_the_time() -> None:
+    now = [0.0]
+    account = Account(Budget(tokens=100, seconds=0.05), clock=lambda: now[0], started=0.0)
+
+    async def run() -> None:
+        async with account.part().lease({"tokens": 80}, kind="expand"):
+            with pytest.raises(Exhausted) as end:
+                await call(account.part(), 50, 50)
+            assert end.value.unit == "seconds"
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_wait_leaves_nothing() -> None:
+    account = Account(Budget(tokens=100))
+
+    async def run() -> None:
+        async with account.part().lease({"tokens": 80}, kind="expand"):
+            waiting = asyncio.create_task(call(account.part(), 50, 50))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        await call(account.part(), 90, 50)
+
+    asyncio.run(run())
+    check_balanced(account)
+
+
+def test_seconds_count_from_the_first_lease() -> None:
+    now = [5.0]
+    account = Account(Budget(seconds=10), clock=lambda: now[0])
+    now[0] = 50.0
+    asyncio.run(call(account.part(), 1, 1))
+    now[0] = 57.0
+    assert account.left == {"seconds": 3.0}
+    assert account.part(seconds=100).seconds_left == 3.0
+
+
+def test_a_closed_account_refuses_leases_by_name() -> None:
+    account = Account(Budget(tokens=100), name="alice")
+    with account:
+        pass
+    with pytest.raises(ConfigError, match="the account 'alice' is closed"):
+        asyncio.run(call(account, 1, 1))
+    with pytest.raises(ConfigError, match="closed"):
+        account.part(tokens=1)
+
+
+def test_an_account_of_another_process_is_refused() -> None:
+    account = Account(Budget(tokens=100))
+    with pytest.raises(ConfigError, match="cannot be pickled"):
+        pickle.dumps(account)
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            account.part(tokens=1)
+        except ConfigError as refusal:
+            os.write(write, str(refusal).encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    assert "belongs to another process" in os.read(read, 1000).decode()
+
+
+@pytest.mark.parametrize("limits", [{"tokens": 0}, {"tokens": -1}, {"usd": float("nan")}, {"seconds": float("inf")}, {"tokens": 1.5}])
+def test_limits_are_refused_as_a_budget_refuses_them(limits: dict[str, Any]) -> None:
+    account = Account(Budget(tokens=100))
+    with pytest.raises(ConfigError, match=next(iter(limits))):
+        account.part(**limits)
+
+
+def random_work(account: Account, draw: np.random.Generator, check: Callable[[], None]) -> Callable[[], Any]:
+    async def work() -> None:
+        depth = int(draw.integers(3))
+        parts = [account]
+        for _ in range(depth):
+            asked = {unit: int(draw.integers(1, 400)) for unit in ("tokens", "samples", "usd") if draw.random() < 0.5}
+            parts.append(parts[-1].part(**asked))
+        mine = parts[-1]
+        for step in range(int(draw.integers(1, 4))):
+            amounts = {"tokens": int(draw.integers(1, 60)), "samples": int(draw.integers(0, 3))}
+            if draw.random() < 0.3:
+                mine.keep((mine, object(), step), {"tokens": int(draw.integers(1, 20)), "verifier_calls": 1})
+            try:
+                async with mine.lease(amounts, kind="expand") as lease:
+                    await asyncio.sleep(0)
+                    check()
+                    lease.spend(Usage(generated_tokens=int(draw.integers(0, amounts["tokens"] + 1)), samples=amounts["samples"]))
+                    if draw.random() < 0.1:
+                        raise ZeroDivisionError
+            except (Exhausted, ZeroDivisionError):
+                pass
+        mine.free_all()
+        for part in reversed(parts[1:]):
+            part.free_all()
+            part.close()
+
+    return work
+
+
+@repeats(5, 200)
+def test_no_order_of_leases_passes_a_limit_at_any_level(runs: int) -> None:
+    for seed in range(runs):
+        draw = np.random.default_rng(seed)
+        account = Account(Budget(tokens=3000, samples=40, usd=500))
+
+        def check(account: Account = account) -> None:
+            for unit in account.units:
+                assert account.paid(unit) + account.reserved(unit) <= account.limit(unit)
+
+        async def run(account: Account = account, draw: np.random.Generator = draw) -> None:
+            await asyncio.gather(*(random_work(account, draw, check)() for _ in range(60)))
+
+        asyncio.run(run())
+        check_balanced(account)
+        assert account.ledger.total().tokens == account.spent["tokens"]
+
+
+def test_ten_thousand_children_in_threads_and_tasks_share_one_total() -> None:
+    account = Account(Budget(tokens=100_000))
+    children: list[Account] = []
+
+    async def child() -> None:
+        part = account.part()
+        children.append(part)
+        with suppress(Exhausted):
+            await call(part, 30, 17)
+        part.close()
+
+    def thread() -> None:
+        async def run() -> None:
+            await asyncio.gather(*(child() for _ in range(2_500)))
+
+        asyncio.run(run())
+
+    threads = [threading.Thread(target=thread) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(600)
+    assert len(children) == 10_000
+    assert 100_000 - 30 < account.spent["tokens"] <= 100_000
+    assert sum(part.ledger.total().tokens for part in children) == account.ledger.total().tokens == account.spent["tokens"]
+    check_balanced(account)
