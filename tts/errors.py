@@ -4,7 +4,7 @@
       ConfigError                 the caller's mistake, found before anything is spent (also a ValueError)
         CapabilityError           the backend cannot do what the strategy or verifier needs
         PromptTooLong             the prompt leaves no room in the model's context
-      BudgetExceeded              a part of this package spent, or tried to spend, more than its grant
+      BudgetExceeded              a part of this package spent, or tried to spend, more than its lease
       EngineError                 a backend failed in the middle of a run
         KVBudgetError             one path needs more memory for keys and values than there is
       VerifierError               a verifier failed, or broke its own contract

@@ -228,12 +228,14 @@ class Auto(Strategy):
             return
         account = state.account
         amounts = {unit: step.samples * state.sample_cost("policy", unit) for unit in account.units}
-        is_cut = any(amount < account.available(unit) for unit, amount in amounts.items())
+        if not any(amount < account.available(unit) for unit, amount in amounts.items()):
+            await strategy.run(search)
+            return
         try:
             with state.costs.paid_by(account.reserve_part(amounts)):
                 await strategy.run(search)
         except SearchEnded as end:
-            if not (is_cut and end.out_of_budget):
+            if not end.out_of_budget:
                 raise
 
     async def _drawn(self, search: Search, samples: int) -> None:

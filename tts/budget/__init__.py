@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tts.budget.account import Account as Account
     from tts.budget.account import Exhausted as Exhausted
     from tts.budget.account import Lease as Lease
+    from tts.budget.books import Books as Books
     from tts.budget.budget import USD_UNIT as USD_UNIT
     from tts.budget.budget import Budget as Budget
     from tts.budget.budget import Rates as Rates

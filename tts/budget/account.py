@@ -21,18 +21,18 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn, Self
 
-from tts.budget.budget import USD_UNIT, Budget, Rates
+from tts.budget.books import UNITS, Amounts, Books
+from tts.budget.budget import USD_UNIT, Budget, Rates, check_units, format_limits
 from tts.budget.ledger import Call, Ledger
+from tts.display import grid
 from tts.errors import BudgetExceeded, ConfigError
 from tts.types import Usage
 
-Amounts = Mapping[str, int]  # whole numbers by unit; dollars in 1e-15
-UNITS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples", "flops", "usd")
 _NUMBERS = itertools.count()  # of accounts, in the order in which they were made
 _LOOKED_AT = 32  # waiting accounts that are looked at when an amount becomes free
 _CLOSING_SHARE = 10  # at most this part of `seconds` is kept for what follows the search
@@ -50,43 +50,10 @@ class Exhausted(Exception):
         self.unit = unit
 
 
-class Books:
-    """Where the sums of one account are kept: in this process's memory.
-
-    Attributes:
-        limits: The limits, by unit.
-        spent: What was spent, by unit, limited or not.
-        held: What is reserved, by limited unit.
-    """
-
-    __slots__ = ("held", "limits", "spent")
-
-    def __init__(self, limits: Amounts) -> None:
-        self.limits = dict(limits)
-        self.spent: dict[str, int] = dict.fromkeys(UNITS, 0)
-        self.held: dict[str, int] = dict.fromkeys(UNITS, 0)
-
-    def left(self, unit: str) -> int:
-        """Return what is neither spent nor held of a limited unit."""
-        return self.limits[unit] - self.spent[unit] - self.held[unit]
-
-    def hold(self, unit: str, amount: int) -> None:
-        """Hold an amount; a negative one is freed."""
-        self.held[unit] += amount
-
-    def pay(self, unit: str, amount: int) -> None:
-        """Count an amount as spent."""
-        self.spent[unit] += amount
-
-    def widen(self, unit: str, amount: int) -> None:
-        """Raise a limit; a negative amount lowers it."""
-        self.limits[unit] += amount
-
-
 class Account:
     """Limits that are never passed, and what was spent of them.
 
-    An account may stand wherever a budget may: calls that share it share one total.
+    An account may stand wherever a budget may: calls that share it share one total, also at the same time and from several threads.
 
     Args:
         budget: The limits; a number limits `tokens`.
@@ -94,10 +61,11 @@ class Account:
         clock: The clock that `seconds` are read from, in seconds.
         started: The clock's reading from which `seconds` count. None: that of the first lease.
         noted: A function that gets each row of the ledger.
-        books: A function from limits to the books of this account. None: in memory.
+        books: A function from limits to the books of this account, such as a class in place of `Books`.
 
     Attributes:
         ledger: A row for each call that was paid from this account or from a part of it.
+        shortened: The limits of a part that its parent could not pay: by unit, what was asked for and what it got.
 
     Raises:
         ConfigError: The budget is not valid.
@@ -147,6 +115,11 @@ class Account:
         self._seconds = seconds
         self._closing = 0.0
         self._is_closed = False
+        self._is_search = False
+        self._searches = 0  # open searches that are paid from here or from a part
+        self._changes: dict[str, int] = dict.fromkeys(UNITS, 0)  # how often an amount was held or freed here
+        self._changes_before: dict[str, int] = {}  # those of the accounts that limit this one, when it was opened
+        self._is_contended = self._is_cut_by_time = False
         self._number = next(_NUMBERS)
         self._process = os.getpid()
         self._lock: threading.RLock = threading.RLock() if parent is None else parent._lock
@@ -159,6 +132,8 @@ class Account:
         self._asleep = 0  # calls of this account that wait
         self._chain: tuple[Account, ...] = (self, *(() if parent is None else parent._chain))
         self._payers = {unit: chain for unit in UNITS if (chain := self._payers_of(unit))}
+        self._shared = {unit: payers[-1] for unit, payers in self._payers.items() if payers[-1] is not self}  # limited above
+        self._changes_before = {unit: owner._changes[unit] for unit, owner in self._shared.items()}
 
     def _payers_of(self, unit: str) -> tuple[Account, ...]:
         """Return the accounts in which an amount is held: this one, and those above it up to the first that limits the unit."""
@@ -178,7 +153,8 @@ class Account:
     def limits(self) -> dict[str, float]:
         """The limits by unit, in the units of `Budget`: of this account, and of those above for what it does not limit."""
         found = {unit: _as_given(unit, payers[-1]._books.limits[unit]) for unit, payers in self._payers.items()}
-        return found | ({} if self._seconds is None else {"seconds": self._seconds})
+        seconds = [one for account in self._chain if (one := account._seconds) is not None]
+        return found | ({"seconds": min(seconds)} if seconds else {})
 
     @property
     def spent(self) -> dict[str, float]:
@@ -215,6 +191,31 @@ class Account:
             rest[unit] = _as_given(unit, books.limits[unit] - books.spent[unit])
         return rest | ({} if self.seconds_left is None else {"seconds": self.seconds_left})
 
+    def fair_share(self, unit: str) -> int | None:
+        """Return what one of the open searches may take of a limit at once, in whole units; None: no other search shares it."""
+        owner = self._payers[unit][-1]
+        if owner._searches < 2:
+            return None
+        return max(0, owner._books.limits[unit] - owner._books.spent[unit]) // owner._searches
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether other accounts shared its limits while it was open, so that what it could pay depended on their timing."""
+        return self._is_cut_by_time or self._is_contended or any(map(self._is_disturbed, self._shared))
+
+    def _is_disturbed(self, unit: str) -> bool:
+        """Whether others changed what is left of a limit above, since this part was opened."""
+        return self._shared[unit]._changes[unit] - self._changes_before[unit] != self._changes[unit]
+
+    @property
+    def shortages(self) -> list[str]:
+        """A line for each limit that an account above could not pay when this one, or one above it, asked for it."""
+        return [
+            f"the part asked for {asked:,.12g} {unit}, and got the {got:,.12g} that were left"
+            for account in self._chain
+            for unit, (asked, got) in account.shortened.items()
+        ]
+
     def short_of(self, amounts: Amounts) -> str | None:
         """Return the first limited unit that cannot pay its amount; None: all can."""
         for unit, amount in amounts.items():
@@ -227,7 +228,7 @@ class Account:
     @property
     def deadline(self) -> float | None:
         """The clock's reading at which calls must have ended; None: time is not limited."""
-        own = None if self._seconds is None else self._begun() + self._seconds
+        own = None if self._seconds is None else (self._clock() if self.started is None else self.started) + self._seconds
         above = None if self._parent is None else self._parent.deadline
         known = [one for one in (own, above) if one is not None]
         return min(known) - self._closing if known else None
@@ -241,7 +242,7 @@ class Account:
     @property
     def elapsed(self) -> float:
         """The seconds since its `seconds` began to count."""
-        return self._clock() - self._begun()
+        return 0.0 if self.started is None else self._clock() - self.started
 
     def keep_for_closing(self, seconds: float) -> None:
         """Keep seconds for what follows the search: at most a tenth of the limit."""
@@ -252,11 +253,6 @@ class Account:
         """Raise Exhausted where the deadline has passed."""
         if self.seconds_left == 0:
             raise Exhausted("seconds")
-
-    def _begun(self) -> float:
-        if self.started is None:
-            self.started = self._clock()
-        return self.started
 
     # Parts ----------------------------------------------------------------------------------------------------------------------
 
@@ -274,6 +270,7 @@ class Account:
         Raises:
             ConfigError: A limit is not valid, or cannot be paid where `strict` is set. The account is closed or of another process.
         """
+        check_units(limits)
         budget = Budget(**limits) if limits else None  # pyright: ignore[reportArgumentType]
         seconds = None if budget is None else budget.seconds
         return self._divided({} if budget is None else budget.whole_units(), seconds=seconds, name=name, strict=strict)
@@ -281,6 +278,20 @@ class Account:
     def reserve_part(self, amounts: Amounts, *, name: str = "", noted: Callable[[Call], None] | None = None) -> Account:
         """Return a part with limits in whole units, which may be 0."""
         return self._divided(amounts, name=name, noted=noted)
+
+    def take_all(self) -> Account:
+        """Return a part that has all that is left of every limit; a deadline stays the parent's."""
+        self.check_usable()
+        with self._lock:
+            is_timed = self._is_timed(self._payers)
+            part = self._divided({unit: max(0, self.available(unit)) for unit in self._payers})
+            part._is_cut_by_time = part._is_cut_by_time or is_timed
+        return part
+
+    def _is_timed(self, units: Iterable[str]) -> bool:
+        """Whether what is left of some units depends on when others pay."""
+        owners = [(unit, self._payers[unit][-1]) for unit in units if unit in self._payers]
+        return any(owner._is_contended or owner._books.held[unit] for unit, owner in owners)
 
     def _divided(
         self,
@@ -292,31 +303,39 @@ class Account:
         started: float | None = None,
         noted: Callable[[Call], None] | None = None,
     ) -> Account:
-        self._check_usable()
+        self.check_usable()
         with self._lock:
             taken = {
                 unit: min(amount, max(0, self.available(unit))) if unit in self._payers else amount for unit, amount in amounts.items()
             }
             for unit, amount in amounts.items():
                 if strict and taken[unit] < amount:
+                    asked, got = _as_given(unit, amount), _as_given(unit, taken[unit])
                     raise ConfigError(
-                        f"the part asks for {_as_given(unit, amount):g} {unit}, but {_as_given(unit, taken[unit]):g} are left of {self}",
+                        f"the part asks for {asked:,.12g} {unit}, but {got:,.12g} are left of {self._label()}",
                         hint="ask for less, or leave strict out",
                     )
+            short = [unit for unit, amount in amounts.items() if taken[unit] < amount]
+            is_cut_by_time = self._is_cut_by_time or self._is_timed(short)
+            is_contended = self._is_timed(unit for unit in self._payers if unit not in taken)
             self._hold(taken)
             part = Account.__new__(Account)
             part._open(taken, seconds, self, name, self._clock, started, noted, Books)
-        part.shortened = {
-            unit: (_as_given(unit, amount), _as_given(unit, taken[unit])) for unit, amount in amounts.items() if taken[unit] < amount
-        }
+            part._is_cut_by_time, part._is_contended = is_cut_by_time, is_contended
+        part.shortened = {unit: (_as_given(unit, amounts[unit]), _as_given(unit, taken[unit])) for unit in short}
         return part
 
-    def open_search(
-        self, budget: Budget | None = None, *, started: float | None = None, noted: Callable[[Call], None] | None = None
-    ) -> Account:
-        """Return the part for one search, which has a ledger of its own; `budget` limits it further."""
-        amounts = {} if budget is None else budget.whole_units()
-        return self._divided(amounts, seconds=None if budget is None else budget.seconds, started=started, noted=noted)
+    def open_search(self, *, noted: Callable[[Call], None] | None = None) -> Account:
+        """Return the part for one search: it has the same limits, and a ledger of its own."""
+        part = self._divided({}, started=self._clock(), noted=noted)
+        part._is_search = True
+        self._count_search(1)
+        return part
+
+    def _count_search(self, change: int) -> None:
+        with self._lock:
+            for account in self._chain:
+                account._searches += change
 
     def draw(self, amounts: Amounts) -> None:
         """Take more from the parent into the limits of this part, in whole units.
@@ -346,9 +365,13 @@ class Account:
         with self._lock:
             if self._is_closed:
                 return
+            for owner in {self._shared[unit] for unit in self._shared if self._is_disturbed(unit)}:
+                owner._is_contended = self._is_contended = True
             self._is_closed = True
             if self._parent is None:
                 return
+            if self._is_search:
+                self._parent._count_search(-1)
             for key, amounts in self._kept.items():
                 self._move_to_parent(key, amounts)
             self._kept.clear()
@@ -373,19 +396,42 @@ class Account:
         self.close()
 
     def __str__(self) -> str:
-        limits = ", ".join(f"{unit}={value:g}" for unit, value in self.limits.items())
-        return f"the account {self.name!r}" if self.name else f"an account of {limits or 'no limit'}"
+        """Return what was spent of each limit, in one line."""
+        limits, left = self.limits, self.unspent()
+        told = ", ".join(f"{limits[unit] - left[unit]:,.12g} of {limits[unit]:,.12g} {unit}" for unit in limits)
+        name = f"the account {self.name!r}" if self.name else "an account"
+        return f"{name}: {told or 'nothing'} spent{', closed' if self._is_closed else ''}"
+
+    def __repr__(self) -> str:
+        return f"<tts.Account: {self}>"
+
+    def _repr_html_(self) -> str:
+        limits, left = self.limits, self.left
+        rows = [
+            (unit, *(f"{value:,.12g}" for value in (limit, self.spent.get(unit, self.elapsed), left[unit])))
+            for unit, limit in limits.items()
+        ]
+        return grid((self._label(), "limit", "spent", "left"), rows)
+
+    def _label(self) -> str:
+        """Return its name for messages, or its limits where it has none."""
+        return f"the account {self.name!r}" if self.name else f"an account of {format_limits(self.limits) or 'no limit'}"
 
     def __reduce__(self) -> NoReturn:
         raise ConfigError(
-            f"{self} cannot be pickled: its books are in this process", hint="give each process a part of its own, or share a store"
+            f"{self._label()} cannot be pickled: its books are in this process",
+            hint="give each process a part of its own, or share a store",
         )
 
-    def _check_usable(self) -> None:
-        if self._is_closed:
-            raise ConfigError(f"{self} is closed, but was asked to pay a call", hint="open another account")
+    def check_usable(self) -> None:
+        """Raise ConfigError where the account, or one above it, is closed or of another process."""
+        for account in self._chain:
+            if account._is_closed:
+                raise ConfigError(f"{account._label()} is closed, but was asked to pay a call", hint="open another account")
         if self._process != os.getpid():
-            raise ConfigError(f"{self} belongs to another process, but was asked to pay a call", hint="make an account in each process")
+            raise ConfigError(
+                f"{self._label()} belongs to another process, but was asked to pay a call", hint="make an account in each process"
+            )
 
     # Leases ---------------------------------------------------------------------------------------------------------------------
 
@@ -429,6 +475,10 @@ class Account:
         """Whether amounts are held under a key, here or in an account of which this is a part."""
         return any(key in account._kept for account in self._chain)
 
+    def kept_under(self, key: object) -> Amounts:
+        """Return what this account holds under a key."""
+        return self._kept.get(key, {})
+
     @property
     def kept(self) -> dict[str, int]:
         """What is held for later calls, by unit."""
@@ -457,6 +507,7 @@ class Account:
             if payers := self._payers.get(unit):
                 for account in payers:
                     account._books.hold(unit, amount)
+                    account._changes[unit] += 1
                 self._note_direct(unit, amount)
 
     def _free(self, amounts: Amounts) -> None:
@@ -465,6 +516,7 @@ class Account:
             if payers := self._payers.get(unit):
                 for account in payers:
                     account._books.hold(unit, -amount)
+                    account._changes[unit] += 1
                 self._note_direct(unit, -amount)
                 payers[-1]._wake(unit)
 
@@ -536,7 +588,9 @@ class Account:
         Raises:
             Exhausted: A limit cannot pay its amount, the time is over, or every holder waits and this account is the youngest.
         """
-        self._check_usable()
+        self.check_usable()
+        for account in self._chain:
+            account.started = account._clock() if account.started is None else account.started
         while True:
             self.check_time()
             with self._lock:
@@ -561,6 +615,14 @@ class Account:
         with self._lock:
             waiter = self._begin_waiting(unit, amount)
         await self._wait(unit, waiter)
+
+    async def wait_for_more(self, unit: str) -> None:
+        """Wait until more of a unit is left than now, for what is planned by what is left.
+
+        Raises:
+            Exhausted: No other account holds any, the time is over, or every holder waits and this account is the youngest.
+        """
+        await self.wait_for(unit, self.available(unit) + 1 if unit in self._payers else 1)
 
     def _begin_waiting(self, unit: str, amount: int) -> _Waiter:
         owner = self._payers[unit][-1]
@@ -711,6 +773,15 @@ def priced(usage: Usage, rates: Rates | None, known: Amounts | None = None) -> t
         "flops": flops,
         "usd": usd,
     }
+
+
+def read_limits(given: Budget | float | Account) -> Budget | Account:
+    """Return a budget or an account unchanged, and a plain number as a limit on `tokens`.
+
+    Raises:
+        ConfigError: It is none of these.
+    """
+    return given if isinstance(given, Account) else Budget.of(given)
 
 
 def _as_given(unit: str, amount: int) -> float:

@@ -1,14 +1,13 @@
-"""Limits with units, and grants that never exceed them.
+"""Limits with units, and bounds of what rows may cost.
 
-`Budget` has the caller's limits; `Meter` grants amounts within them; `tts.budget.ledger` records what was spent.
-The meter uses integers (dollars in units of 1e-15), so that rounding cannot make a search exceed a limit.
+`Budget` has the caller's limits. `tts.budget.account` pays calls within them, and `tts.budget.ledger` records what was spent.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -22,7 +21,7 @@ _COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "s
 USD_UNIT = 10**15
 
 
-_LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # the meter counts whole units
+_LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # accounts count whole units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +80,16 @@ class Budget:
         return {unit: value for unit in self.__dataclass_fields__ if (value := getattr(self, unit)) is not None}
 
     def whole_units(self) -> dict[str, int]:
-        """Return the limits in the whole units of a meter, by unit; `seconds` are left out, which no meter counts."""
+        """Return the limits in the whole units of accounts, by unit; `seconds` are left out, which are no amount."""
         return {unit: int(value * USD_UNIT) if unit == "usd" else int(value) for unit, value in self.limits.items() if unit != "seconds"}
 
     def __str__(self) -> str:
-        return ", ".join(f"{unit}={value:g}" if unit in _LEAST else f"{unit}={value}" for unit, value in self.limits.items())
+        return format_limits(self.limits)
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What one token of a model costs, in the meter's whole units; None where the model's record has no rate.
+    """What one token of a model costs, in the whole units of accounts; None where the model's record has no rate.
 
     Args:
         flops: floating-point operations a computed token. usd_in, usd_reused, usd_out: 1e-15 dollars a token; `usd_reused`
@@ -152,6 +151,11 @@ class RowCost:
         if unit in ("tokens", "verifier_tokens"):
             return self.verifier_tokens(generated)
         return self.verifier_cost(unit, generated) if unit in ("flops", "usd") else 0
+
+
+def format_limits(limits: Mapping[str, float]) -> str:
+    """Return limits as a text, such as "tokens=400, usd=0.5"."""
+    return ", ".join(f"{unit}={value:g}" if unit in _LEAST else f"{unit}={value}" for unit, value in limits.items())
 
 
 def check_units(given: Iterable[str]) -> None:

@@ -164,7 +164,7 @@ def refuse_url(record: ModelRecord) -> None:
 
 
 def rates(record: ModelRecord) -> Rates:
-    """Return what one token of a model costs in the meter's whole units, with no rounding.
+    """Return what one token of a model costs in the whole units of accounts, with no rounding.
 
     Raises:
         ConfigError: a price is negative, not finite, or finer than a billionth of a dollar per million tokens.

@@ -20,7 +20,7 @@ from tts.backends.protocol import BackendProtocol, text_bound
 from tts.backends.reads import read
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.blame import Blame
-from tts.budget.account import Amounts
+from tts.budget.books import Amounts
 from tts.budget.ledger import sum_known
 from tts.errors import EngineError, PromptTooLong, shown
 from tts.search.costs import Costs

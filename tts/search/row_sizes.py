@@ -175,14 +175,7 @@ class RowSizes:
         """
         lengths, until = self.lengths(rows[0].parent.root_kind), queue.until
         goes_on = bool(queue.open_rows)
-        if goes_on:
-            cap = max(self.left_of(queue, row) for row in rows)
-            needed = self.remaining(queue, rows)
-        else:
-            cap = min(queue.sampling.max_tokens or NO_CAP, max(self.room(queue.model, row.parent) for row in rows))
-            cap = min(cap, until.count) if isinstance(until, Tokens) else cap
-            written = max(row.parent.num_tokens for row in rows)
-            needed = max(1, min(cap, lengths.expected(written) - written))
+        cap, needed = self.cap(queue, rows), self.needed(queue, rows)
         if until is STEP and not goes_on:
             require(self._backends[queue.model], ["steps"], "expanding step by step")
         goal = Goal.TOKENS if isinstance(until, Tokens) else Goal.SOLUTION
@@ -193,6 +186,20 @@ class RowSizes:
             longest=lengths.longest, begun=self._begun, is_completed=completed, resumes=self.resumes(queue.model), held=held,
             portion=portion,
         )  # fmt: skip
+
+    def cap(self, queue: RowQueue, rows: Sequence[QueuedRow]) -> int:
+        """Return the most tokens that a row of the next wave may take."""
+        if queue.open_rows:
+            return max(self.left_of(queue, row) for row in rows)
+        cap = min(queue.sampling.max_tokens or NO_CAP, max(self.room(queue.model, row.parent) for row in rows))
+        return min(cap, queue.until.count) if isinstance(queue.until, Tokens) else cap
+
+    def needed(self, queue: RowQueue, rows: Sequence[QueuedRow]) -> int:
+        """Return the tokens that a row of the next wave is expected to take."""
+        if queue.open_rows:
+            return self.remaining(queue, rows)
+        written = max(row.parent.num_tokens for row in rows)
+        return max(1, min(self.cap(queue, rows), self.lengths(rows[0].parent.root_kind).expected(written) - written))
 
     def remaining(self, queue: RowQueue, rows: Sequence[QueuedRow]) -> int:
         """Return the tokens that open rows still need: the most that is expected of one, given what it has written."""

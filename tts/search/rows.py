@@ -17,7 +17,8 @@ from itertools import chain, repeat
 
 from tts.backends.base import Extension, Sample, Sampling, StopCondition
 from tts.backends.protocol import BackendProtocol
-from tts.budget.account import Lease
+from tts.budget.account import Exhausted, Lease
+from tts.budget.books import Amounts
 from tts.budget.budget import RowCost
 from tts.budget.ledger import Call
 from tts.errors import ConfigError, EngineError, shown
@@ -29,7 +30,7 @@ from tts.search.row_batch import OUT_OF_TIME, RowBatch, RowTask, branches_of
 from tts.search.row_queue import MOST_ROWS, QueuedRow, RowQueue
 from tts.search.row_sizes import RowSizes
 from tts.search.tree import Tree
-from tts.search.waves import NO_CAP, Wave, payable_tokens, plan_rows
+from tts.search.waves import NO_CAP, Wave, limit_to_share, payable_tokens, plan_rows
 from tts.tasks.base import TaskProtocol
 from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Status, Trajectory, Usage
@@ -131,7 +132,7 @@ class RowRunner:
         if upcoming is not None and upcoming.model != queue.model:  # read before a row is granted all that is left
             self.check_usable([upcoming])
             await self._prompts.handles([upcoming], queue.model)
-        planned = self._planned(queue, answered=answered, completed=completed)
+        planned = await self._plan(queue, answered=answered, completed=completed)
         rows, wave, backend = planned.rows, planned.wave, self._backends[queue.model]
         caps = [min(wave.cap, self.sizes.left_of(queue, row)) for row in rows]
         assert min(caps) >= 1, f"a row was granted {min(caps)} tokens"
@@ -172,14 +173,29 @@ class RowRunner:
             queue.begin(planned.rows)
         return tasks
 
-    def _planned(self, queue: RowQueue, *, answered: bool, completed: bool) -> _Planned:
+    async def _plan(self, queue: RowQueue, *, answered: bool, completed: bool) -> _Planned:
+        """Plan the next call; where other searches only hold what it lacks, wait until they free some.
+
+        Raises:
+            Exhausted: The budget does not pay it.
+        """
+        is_patient = True  # whether it waits for all that a row is expected to need
+        while True:
+            try:
+                return self._planned(queue, answered=answered, completed=completed, is_patient=is_patient)
+            except Exhausted as short:
+                try:
+                    await self._costs.account.wait_for_more(short.unit)
+                except Exhausted as end:
+                    if not is_patient or end.unit == "seconds":
+                        raise
+                    is_patient = False
+
+    def _planned(self, queue: RowQueue, *, answered: bool, completed: bool, is_patient: bool) -> _Planned:
         """Choose the rows of the next call: those that are open, else new ones; and plan how far they are written."""
         account, going_on = self._costs.account, queue.open_rows
         account.check_time()
         rows = going_on or self._upcoming(queue)
-        for path in (row.path for row in going_on):
-            if path is not None:
-                account.free(path.node)
         parents = [row.parent for row in rows]
         distinct = list({t.node: t for t in parents}.values())
         longest = max(map(self._tree.path_tokens, distinct))
@@ -196,8 +212,8 @@ class RowRunner:
             else:
                 bound = self._costs.before_prompts(cost, prompts)
                 branches = branches_of(parents, self._scratch_children_of if queue.scratch else self._tree.children_of)
-            left = {unit: account.available(unit) for unit in account.units}
             held = 0 if answered or queue.until is END else self._held_for(queue, parents, going_on=bool(going_on))
+            left = self._left_for(rows, bound, self.sizes.needed(queue, rows), held, is_patient=is_patient)
             if isinstance(queue.until, Thought):
                 held = queue.response = queue.response or payable_tokens(bound, _RESPONSE, held, left)
             self._assumes = held > 0 and not self.sizes.lengths(parents[0].root_kind).ended
@@ -205,12 +221,38 @@ class RowRunner:
             wave = plan_rows(request, left)
             self._assumes = False
         except BaseException:
-            self._undo(queue, rows, cost)
+            queue.give_back([row for row in rows if row.path is None])
             raise
+        for row in going_on:
+            if row.path is not None:
+                account.free(row.path.node)
         if wave.limit is not None:
             for row in rows[: wave.rows]:
                 row.limit = wave.limit
         return _Planned(rows[: wave.rows], rows[wave.rows :], branches, wave, cost)
+
+    def _left_for(self, rows: Sequence[QueuedRow], bound: RowCost, needed: int, held: int, *, is_patient: bool) -> Amounts:
+        """Return what a wave is planned with: what is left, and of limits that other searches share, no more than an equal part.
+
+        Args:
+            rows: The rows of the wave. What is kept for scoring those that go on is theirs.
+            bound: The bound of a row.
+            needed: The tokens that a row is expected to take.
+            held: The tokens that must stay unspent.
+            is_patient: Whether a shared limit that does not pay all of that is exhausted for now.
+
+        Raises:
+            Exhausted: So it is.
+        """
+        account = self._costs.account
+        left = Counter({unit: account.available(unit) for unit in account.units})
+        for path in (row.path for row in rows):
+            left.update({} if path is None else account.kept_under(path.node))
+        shares = {unit: share for unit in account.units if (share := account.fair_share(unit)) is not None}
+        for unit in shares if is_patient else ():
+            if bound.of(unit, held + needed) > left[unit]:
+                raise Exhausted(unit)
+        return limit_to_share(bound, needed, held, left, shares) if shares else left
 
     def _upcoming(self, queue: RowQueue) -> list[QueuedRow]:
         """Take the rows of a queue that may begin now, up to the first that fills the context."""

@@ -101,10 +101,22 @@ class Scoring:
         stopped: Exhausted | None = None
         size = _IN_TIME if self._costs.account.deadline is not None else max(1, len(todo))
         for first in range(0, len(todo), size):
-            stopped = await self._score(todo[first : first + size], role) or stopped
+            chunk = todo[first : first + size]
+            while (short := await self._score(chunk, role)) is not None and await self._has_waited(short.unit):
+                chunk = [t for t in chunk if t.node in self.unpaid]
+            stopped = short or stopped
             if stopped is not None and stopped.unit == "seconds":
                 break
         return stopped
+
+    async def _has_waited(self, unit: str) -> bool:
+        """Wait until other searches free some of a unit that they hold; return whether they did."""
+        try:
+            await self._costs.account.wait_for_more(unit)
+        except Exhausted as end:
+            self.timed_out = self.timed_out or end.unit == "seconds" != unit
+            return False
+        return True
 
     async def _score(self, todo: Sequence[Trajectory], role: str) -> Exhausted | None:
         """Score trajectories by one call; see `score`."""
@@ -160,6 +172,8 @@ class Scoring:
         def amounts(count: int) -> dict[str, int]:
             return self._costs.score_cost(role, each * count, count, 0, 0)
 
+        while (short := account.short_of(amounts(len(pairs)))) is not None and await self._has_waited(short):
+            pass
         paid = bisect_left(range(1, len(pairs) + 1), 1, key=lambda count: int(account.short_of(amounts(count)) is not None))
         said = [math.nan] * len(pairs)
         if not paid:

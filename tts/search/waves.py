@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tts.budget.account import Amounts, Exhausted
+from tts.budget.account import Exhausted
+from tts.budget.books import Amounts
 from tts.budget.budget import RowCost
 
 NO_CAP = 1 << 20  # tokens of a row on a backend without a context limit
@@ -126,6 +127,20 @@ def plan_rows(request: WaveRequest, left: Amounts) -> Wave:
     if "samples" in reserve:
         reserve["samples"] = sum(request.branches[:rows])
     return Wave(rows, cap, reserve, size.limit, size.why)
+
+
+def limit_to_share(cost: RowCost, needed: int, held: int, left: Amounts, shares: Amounts) -> dict[str, int]:
+    """Return what one of the searches that share limits may plan with: its share, or more where a long row needs more.
+
+    Args:
+        cost: The bound of one row by the tokens that it may generate.
+        needed: The tokens that the row is expected to take.
+        held: The tokens that must stay unspent.
+        left: What is neither spent nor held of each limit, in whole units.
+        shares: The equal part of one search, by shared limit.
+    """
+    rows = {unit: 1 if unit == "samples" else cost.of(unit, held + _PATIENCE * needed) for unit in shares}
+    return {unit: min(amount, max(shares[unit], rows[unit])) if unit in shares else amount for unit, amount in left.items()}
 
 
 def _size(request: WaveRequest, rows: int, left: Amounts) -> _Size:

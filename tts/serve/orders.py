@@ -239,7 +239,7 @@ def _budget(body: ChatBody, gateway: Gateway, offer: Offer) -> Budget:
     def made() -> Budget:
         budget = within(budget_of(given), limits.tokens, limits.seconds)
         if not RATED.isdisjoint(budget.limits):
-            check_rates(budget, {role: (one.name, one.rates) for role, one in gateway.offers.backends(offer).items()}, {})
+            check_rates(budget.limits, {role: (one.name, one.rates) for role, one in gateway.offers.backends(offer).items()}, {})
         return budget
 
     return of_field(param, made)

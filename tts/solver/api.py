@@ -18,7 +18,7 @@ from tts.search.protocols import StrategyProtocol
 from tts.solver.model_cache import LOOP, Model, ModelCache
 from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event
-from tts.solver.solver import ExpectedTokens, ProblemLike, Solver
+from tts.solver.solver import BudgetLike, ExpectedTokens, ProblemLike, Solver
 from tts.solver.verifier_roles import VerifierLike
 from tts.tasks.base import TaskProtocol
 from tts.types import Solution
@@ -59,7 +59,7 @@ def _with_options(function: Function) -> Function:
 @_with_options
 def solve(
     problem: ProblemLike,
-    budget: Budget | float,
+    budget: BudgetLike,
     *,
     strategy: str | Plan | StrategyProtocol | None = None,
     seed: int = 0,
@@ -68,7 +68,8 @@ def solve(
     """Return the solution of a problem within a hard budget. Models stay loaded until `close`.
 
     Args:
-        problem: text, chat messages or a `Problem`. budget: tokens, or a `Budget`.
+        problem: text, chat messages or a `Problem`.
+        budget: tokens, a `Budget`, or an `Account`, whose total this and other calls share.
         strategy: a plan as text, such as "best_of_n(n=8) | majority", or an object; None: the default of `Solver`.
         seed: the same seed gives the same solution, unless `Solution.reproducible` is False.
         model, verifier, task, sampling, allow_oracle, expected_tokens, on_error, on_event: as in `Solver`.
@@ -93,7 +94,7 @@ def solve(
 @_with_options
 async def asolve(
     problem: ProblemLike,
-    budget: Budget | float,
+    budget: BudgetLike,
     *,
     strategy: str | Plan | StrategyProtocol | None = None,
     seed: int = 0,
@@ -113,7 +114,7 @@ async def asolve(
 @_with_options
 def solve_many(
     problems: Iterable[ProblemLike],
-    budget: Budget | float | None = None,
+    budget: BudgetLike | None = None,
     *,
     each: Budget | float | None = None,
     strategy: str | Plan | StrategyProtocol | None = None,
@@ -122,8 +123,8 @@ def solve_many(
 ) -> list[Solution]:
     """Return the solutions of many problems, solved at once on one model, as `Solver.solve_many` does.
 
-    `budget` is the total for all problems; `each` is a budget for every problem, in place of a total. Failed problems have
-    `Solution.error` set, and the others continue. Other options and errors are those of `solve`.
+    `budget` is the total for all problems: of an account, all that is left. `each` is a budget for every problem, in place of a total.
+    Failed problems have `Solution.error` set, and the others continue. Other options and errors are those of `solve`.
 
     Example:
         >>> import tts
@@ -138,7 +139,7 @@ def solve_many(
 @_with_options
 async def asolve_many(
     problems: Iterable[ProblemLike],
-    budget: Budget | float | None = None,
+    budget: BudgetLike | None = None,
     *,
     each: Budget | float | None = None,
     strategy: str | Plan | StrategyProtocol | None = None,
@@ -160,7 +161,7 @@ async def asolve_many(
 @_with_options
 async def stream(
     problem: ProblemLike,
-    budget: Budget | float,
+    budget: BudgetLike,
     *,
     strategy: str | Plan | StrategyProtocol | None = None,
     seed: int = 0,
@@ -189,7 +190,7 @@ async def stream(
             yield event
 
 
-def _solver(budget: Budget | float | None, options: SolveOptions) -> Solver:
+def _solver(budget: BudgetLike | None, options: SolveOptions) -> Solver:
     """Return a solver with options, on the models that are kept."""
     given: dict[str, Any] = {**options}
     if unknown := given.keys() - SolveOptions.__annotations__:

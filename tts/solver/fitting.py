@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol, require
-from tts.budget.budget import Budget
 from tts.errors import CapabilityError, ConfigError
 from tts.search.ends import GoesByScores
 from tts.search.families import RunSetting, has_prompt, lacking, nearest
@@ -70,7 +69,7 @@ def check_strategy(strategy: StrategyProtocol, policy: BackendProtocol, task: Ta
             )
 
 
-def check_models(strategy: StrategyProtocol, backends: Mapping[str, BackendProtocol], budget: Budget) -> None:
+def check_models(strategy: StrategyProtocol, backends: Mapping[str, BackendProtocol], limits: Mapping[str, float]) -> None:
     """Refuse a strategy whose models beside the policy are missing, lack what it uses of them, or cannot be compared under the budget.
 
     Raises:
@@ -85,9 +84,9 @@ def check_models(strategy: StrategyProtocol, backends: Mapping[str, BackendProto
             )
         require(backends[role], needs, f"the strategy {strategy}, of the role {role!r},")
     unit = strategy.compares_in if isinstance(strategy, ComparesModels) else None
-    if unit is not None and unit not in budget.limits:
+    if unit is not None and unit not in limits:
         raise ConfigError(
-            f"the strategy {strategy} compares models by their cost in {unit}, but the budget limits {', '.join(budget.limits)}",
+            f"the strategy {strategy} compares models by their cost in {unit}, but the budget limits {', '.join(limits)}",
             hint=f"give {unit}=…, or fit its performance model again, with tts fit --unit",
         )
 
@@ -109,7 +108,7 @@ def compared_by(plan: Plan, selection: SelectionProtocol) -> dict[str, int]:
     return {} if selection.judge in scored else {selection.judge: selection.pairs_each}
 
 
-def check_thoughts(strategy: StrategyProtocol, budget: Budget, policy: BackendProtocol) -> None:
+def check_thoughts(strategy: StrategyProtocol, limits: Mapping[str, float], policy: BackendProtocol) -> None:
     """Refuse an effort that the backend does not take, and a thinking budget that leaves nothing for a response.
 
     Raises:
@@ -120,7 +119,7 @@ def check_thoughts(strategy: StrategyProtocol, budget: Budget, policy: BackendPr
     if not isinstance(strategy, LimitsThoughts):
         return
     for unit in ("tokens", "generated_tokens"):
-        if strategy.thought_tokens >= (limit := budget.limits.get(unit, math.inf)):
+        if strategy.thought_tokens >= (limit := limits.get(unit, math.inf)):
             raise ConfigError(
                 f"thought_tokens is {strategy.thought_tokens}, but must be below the budget of {limit:g} {unit}, "
                 "which pays the response too",

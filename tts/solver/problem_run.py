@@ -13,7 +13,7 @@ from functools import cached_property
 from tts.backends.base import Sampling
 from tts.backends.protocol import BackendProtocol
 from tts.budget.account import Account
-from tts.budget.budget import Budget
+from tts.budget.budget import Budget, format_limits
 from tts.budget.ledger import Call
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.search.algorithms.embedding import Embedder, HashedNgrams, refuse_unpriced
@@ -79,7 +79,8 @@ class ProblemRun:
     """What one problem is solved with; `solve` may be called once.
 
     Args:
-        problem: as given. budget, seed, task, plan, backends, verifiers, sampling: of this run. model: the policy's name.
+        problem: as given. budget: the limits, or an account that pays. seed, task, plan, backends, verifiers, sampling: of this run.
+        model: the policy's name.
         allow_oracle: whether a verifier may see the reference answer. notes: warnings from before. task_given: whether the caller chose the
             task; if not, a text that looks like mathematics gets a warning. on_error: as in `Solver`.
         expected_tokens: of a solution; None: the task's constant.
@@ -88,7 +89,7 @@ class ProblemRun:
     """
 
     problem: Problem
-    budget: Budget
+    budget: Budget | Account
     seed: int
     task: TaskProtocol
     plan: Plan
@@ -129,19 +130,21 @@ class ProblemRun:
         """Refuse, before anything is spent, what cannot run.
 
         Raises:
-            ConfigError: an empty prompt; a role without a verifier; an oracle without permission; a limit without rates; a task without
-                the kind of prompt in which the strategy shows solutions.
+            ConfigError: an account that is closed or of another process; an empty prompt; a role without a verifier; an oracle without
+                permission; a limit without rates; a task without the kind of prompt in which the strategy shows solutions.
             CapabilityError: the backend lacks what the strategy or a verifier needs, or a verifier reads other steps than the task's.
         """
+        if isinstance(self.budget, Account):
+            self.budget.check_usable()
         if not self.problem.text.strip():
             raise ConfigError("the prompt is empty, but must hold a problem", hint="give the problem's text")
         check_strategy(self.plan.strategy, self.backends["policy"], self.task, tuple(self.verifiers))
-        check_models(self.plan.strategy, self.backends, self.budget)
+        check_models(self.plan.strategy, self.backends, self.budget.limits)
         self._check_roles()
         check_compares(self.selection, self.verifiers)
         if isinstance(self.selection, GoesByVectors):
             refuse_unpriced(self.selection.embeds_by or self.embedder or HashedNgrams(), self.budget.limits)
-        check_thoughts(self.plan.strategy, self.budget, self.backends["policy"])
+        check_thoughts(self.plan.strategy, self.budget.limits, self.backends["policy"])
         if not self.budget.limits.keys() - (() if self.declared else {"verifier_tokens", "verifier_calls"}):
             self.plan.strategy.size(None)  # which refuses where nothing else bounds it
         for role, verifier in self.verifiers.items():
@@ -153,7 +156,7 @@ class ProblemRun:
                     f"the verifier {verifier.name!r} sees the reference answer, but an oracle needs permission",
                     hint="pass allow_oracle=True (--allow-oracle); the result is marked as an oracle's",
                 )
-        check_rates(self.budget, {role: (one.name, one.rates) for role, one in self.backends.items()}, self.verifiers)
+        check_rates(self.budget.limits, {role: (one.name, one.rates) for role, one in self.backends.items()}, self.verifiers)
 
     def _check_roles(self) -> None:
         """Refuse roles that have no verifier, and those that both a verifier and the strategy would score."""
@@ -178,8 +181,8 @@ class ProblemRun:
         """
         watched = Watched(
             SearchFacts(
-                problem=self.problem, strategy=self.plan, budget=self.budget, model=self.model, task=self.task.name, seed=self.seed,
-                temperature=self.sampling.temperature,
+                problem=self.problem, strategy=self.plan, budget=format_limits(self.budget.limits), model=self.model, task=self.task.name,
+                seed=self.seed, temperature=self.sampling.temperature,
             )
         )  # fmt: skip
         try:
@@ -244,6 +247,8 @@ class ProblemRun:
         """Return the account of the search: of its budget, or a part of one that others share."""
         if self.open_account is not None:
             return self.open_account(noted)
+        if isinstance(self.budget, Account):
+            return self.budget.open_search(noted=noted)
         return Account(self.budget, clock=self.clock, started=self.clock() if self.started is None else self.started, noted=noted)
 
     async def _explore(self, search: SearchState, outcome: SearchOutcome) -> None:
@@ -347,7 +352,7 @@ class ProblemRun:
         )  # fmt: skip
         if not self.task_given and self.task.name == "text" and looks_like_math(self.problem.text):
             warnings = [_LIKE_MATH, *warnings]
-        warnings = (*self.notes, *warnings)
+        warnings = (*self.notes, *account.shortages, *warnings)
         return Solution(
             problem=self.problem,
             answer=next(iter(selected.answers), None),
@@ -374,6 +379,7 @@ class ProblemRun:
 
     def _reproducible(self, search: SearchState, outcome: SearchOutcome) -> bool:
         timed = search.timed_out or search.timed or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
+        timed = timed or search.costs.whole.is_contended
         return not timed and all(backend.caps.streams for backend in self.backends.values())
 
     def _trace(self, search: SearchState, outcome: SearchOutcome, selected: Selected, usage: Usage, warnings: tuple[str, ...]) -> Trace:
@@ -383,7 +389,7 @@ class ProblemRun:
             model=self.model,
             strategy=str(self._configured()),
             seed=self.seed,
-            budget=str(self.budget),
+            budget=format_limits(self.budget.limits),
             answer=next(iter(selected.answers), None),
             confidence=selected.confidence,
             stopped_by=outcome.stopped_by,

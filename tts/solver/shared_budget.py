@@ -71,6 +71,14 @@ def divide(total: Budget, parts: int) -> list[Budget]:
     return [Budget(**share) for share in shares]  # type: ignore[arg-type]
 
 
+def divide_account(total: Account, parts: int) -> list[Account]:
+    """Return equal parts of what is left of an account; they may have nothing, and a remainder goes to the first."""
+    whole = {unit: total.available(unit) for unit in total.units}
+    return [
+        total.reserve_part({unit: amount // parts + (place < amount % parts) for unit, amount in whole.items()}) for place in range(parts)
+    ]
+
+
 def _cut(amount: int, ends: Sequence[int]) -> list[int]:
     """Return whole parts that sum to an amount, in proportion to the steps between `ends`: equal ones of a multiple are equal."""
     marks = [amount * end // ends[-1] for end in ends]

@@ -7,13 +7,14 @@ import dataclasses
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Self, get_args
 
 from tts.allocator.auto import Auto
 from tts.allocator.default import chosen
 from tts.allocator.shipped import described
 from tts.backends.base import Sampling
-from tts.budget.account import Account
+from tts.budget.account import Account, read_limits
 from tts.budget.budget import Budget
 from tts.checks import check_int, check_problem
 from tts.errors import ConfigError, TTSError, VerifierError, shown
@@ -25,7 +26,7 @@ from tts.search.protocols import StrategyProtocol
 from tts.solver.model_cache import DEFAULT_MODEL, LOOP, Model, ModelCache, resolve
 from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event, ProblemRun
-from tts.solver.shared_budget import SharedBudget, divide
+from tts.solver.shared_budget import SharedBudget, divide, divide_account
 from tts.solver.streaming import streamed
 from tts.solver.verifier_roles import VerifierLike, VerifierRoles, made, own_verifier
 from tts.tasks import make_task
@@ -34,6 +35,7 @@ from tts.types import Message, Problem, Solution, Usage
 from tts.verifiers.compatibility import check_rates
 
 ProblemLike = str | Problem | Sequence[Message | Mapping[str, str]]
+BudgetLike = Budget | Account | float
 ExpectedTokens = int | Callable[[Problem], int]
 
 
@@ -59,9 +61,9 @@ class Solver:
             whose `partial` is the solution so far; `solve_many` returns it in `Solution.error`. Nothing more is spent, and the
             confidence is NaN. "keep": the answer and the confidence are those of a majority vote, and `Solution.error` has the error.
             In both cases a failed call of a verifier's model is an unknown score.
-        budget: the budget of the first problem. Making a solver on servers counts against its `seconds`; probes of the servers take at
-            most half of them. A limit in FLOPs or dollars without rates of the servers' models is refused before a probe. None: making
-            the solver counts against no budget.
+        budget: the budget of the first problem, or the account that pays it. Making a solver on servers counts against the `seconds` of a
+            budget, and probes of the servers take at most half of them. A limit in FLOPs or dollars without rates of the servers' models
+            is refused before a probe. None: making the solver counts against no budget.
         clock: returns seconds. embedder: for strategies that cluster. on_event: called, in another thread, after each call.
         url: of a server that runs the models. keep: a cache that keeps models and tasks after `close`; None: `close` frees them.
 
@@ -90,7 +92,7 @@ class Solver:
         expected_tokens: ExpectedTokens | None = None,
         on_error: OnError = "raise",
         concurrency: int = 1024,
-        budget: Budget | float | None = None,
+        budget: BudgetLike | None = None,
         clock: Callable[[], float] = time.perf_counter,
         embedder: Embedder | None = None,
         on_event: Callable[[Event], None] | None = None,
@@ -119,9 +121,10 @@ class Solver:
         self._record = policy if isinstance(policy := self._models["policy"], ModelRecord) else None
         self._task_of(_ANY)  # made now, like the backends, so that a mistake shows here; first, for servers are probed
         records = {role: one for role, one in self._models.items() if isinstance(one, ModelRecord) and one.backend == registry.SERVER}
-        seconds = None if budget is None else _first_seconds(Budget.of(budget), records)
+        limits = None if budget is None else read_limits(budget)
+        seconds = None if limits is None else _first_seconds(limits, records)
         backends = self._cache.backends(self._models, None if seconds is None else seconds / 2 / len(roles))
-        self._began = began if records and seconds is not None else None
+        self._began = began if records and seconds is not None and not isinstance(limits, Account) else None
         self._scorers = VerifierRoles(scorers, self._models, backends)
         self._described = None if scorers is None else {role: described(verifier) for role, verifier in scorers.items()}
         self._expected = expected_tokens if expected_tokens is not None or self._record is None else self._record.expected_tokens
@@ -136,7 +139,7 @@ class Solver:
         self._on_event = on_event
 
     def solve(
-        self, problem: ProblemLike, budget: Budget | float, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
+        self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
     ) -> Solution:
         """Return the solution of a problem; works in a script, in a notebook and inside a running event loop.
 
@@ -150,13 +153,13 @@ class Solver:
         return LOOP.run(_solved(self.prepared(problem, budget, strategy=strategy, seed=seed)))
 
     async def asolve(
-        self, problem: ProblemLike, budget: Budget | float, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
+        self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
     ) -> Solution:
         """`solve`, awaited, in any event loop; cancelled, it cancels the search."""
         return await LOOP.wait(_solved(self.prepared(problem, budget, strategy=strategy, seed=seed)))
 
     def prepared(
-        self, problem: ProblemLike, budget: Budget | float, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
+        self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
     ) -> ProblemRun:
         """Return the run that `solve` would make, without starting it.
 
@@ -165,7 +168,7 @@ class Solver:
         Raises:
             ConfigError: as `solve`, but for what `ProblemRun.check` finds.
         """
-        return self._run(_problem(problem), Budget.of(budget), strategy, seed, self._first_start())
+        return self._run(_problem(problem), read_limits(budget), strategy, seed, self._first_start())
 
     def _first_start(self) -> float | None:
         """Return when the seconds of the first budget began, where this was made within them."""
@@ -175,7 +178,7 @@ class Solver:
     def solve_many(
         self,
         problems: Iterable[ProblemLike],
-        budget: Budget | float | None = None,
+        budget: BudgetLike | None = None,
         *,
         each: Budget | float | None = None,
         strategy: str | Plan | StrategyProtocol | None = None,
@@ -188,8 +191,9 @@ class Solver:
 
         Args:
             budget: the total; its `seconds` hold for all problems together. `auto` gives each sample to the problem where it gains most.
-                Other strategies get equal shares; a remainder goes to the first problems.
-            each: a budget for every problem, in place of a total.
+                Other strategies get equal shares; a remainder goes to the first problems. Of an account, all that is left when the
+                problems begin is the total; what they do not spend goes back to it.
+            each: a budget for every problem, in place of a total; no account, which is a total.
 
         Raises:
             ConfigError: neither or both of `budget` and `each`, a total too small to divide, or whatever is wrong for all problems.
@@ -201,7 +205,7 @@ class Solver:
     async def asolve_many(
         self,
         problems: Iterable[ProblemLike],
-        budget: Budget | float | None = None,
+        budget: BudgetLike | None = None,
         *,
         each: Budget | float | None = None,
         strategy: str | Plan | StrategyProtocol | None = None,
@@ -212,23 +216,25 @@ class Solver:
         return [] if many is None else await LOOP.wait(many)
 
     def stream(
-        self, problem: ProblemLike, budget: Budget | float, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
+        self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
     ) -> AsyncGenerator[Event]:
         """Return the events of a search, `async for event in solver.stream(…)`; the last one has the solution. Closed, it cancels it."""
         return streamed(self.prepared(problem, budget, strategy=strategy, seed=seed), _solved)
 
     def _many(
-        self, problems: Iterable[ProblemLike], budget: Budget | float | None, each: Budget | float | None, strategy: Any, seed: int
+        self, problems: Iterable[ProblemLike], budget: BudgetLike | None, each: Budget | float | None, strategy: Any, seed: int
     ) -> Coroutine[Any, Any, list[Solution]] | None:
         """Return what solves many problems; None: there are none."""
         given = _problems(problems)
         if (budget is None) == (each is None):
             raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
-        total = None if budget is None else Budget.of(budget)
+        if isinstance(each, Account):
+            raise ConfigError(f"each is {shown(each)}, but an account is a total, not a budget a problem", hint="give it as budget=…")
+        total = None if budget is None else read_limits(budget)
         shared = total is not None and isinstance(self._run(_ANY, total, strategy, seed).plan.strategy, Auto)
         if total is None:
-            shares = [Budget.of(each)] * len(given)  # type: ignore[arg-type]
-        elif shared:
+            shares: Sequence[Budget | Account] = [Budget.of(each)] * len(given)  # type: ignore[arg-type]
+        elif shared or isinstance(total, Account):
             shares = [total] * len(given)
         else:
             shares = divide(total, len(given))
@@ -239,30 +245,42 @@ class Solver:
         like = self._run(_ANY, shares[0], strategy, seed, started)
         like.check()
 
-        def run(problem: Problem, share: Budget) -> ProblemRun:
+        def run(problem: Problem, share: Budget | Account) -> ProblemRun:
             if problem.task is not None:  # what verifiers read may not be in its steps
                 return self._run(problem, share, strategy, seed, started)
             check_problem(problem)
             return dataclasses.replace(like, problem=problem, budget=share)
 
+        if isinstance(total, Account):
+            return self._solve_from(total, like, run, given)
         account = None if total is None or not shared else Account(total, clock=self._clock, started=started)
-        return self._solve_all(like, run, given, shares, account)
+        return self._solve_all(like, run, list(zip(given, shares, strict=True)), account)
+
+    async def _solve_from(
+        self, account: Account, like: ProblemRun, make: Callable[[Problem, Budget | Account], ProblemRun], problems: Sequence[Problem]
+    ) -> list[Solution]:
+        """Solve problems by all that is left of an account."""
+        with account.take_all() as total:
+            if isinstance(like.plan.strategy, Auto):
+                return await self._solve_all(like, make, [(problem, total) for problem in problems], total)
+            with ExitStack() as parts:
+                shares = [parts.enter_context(part) for part in divide_account(total, len(problems))]
+                return await self._solve_all(like, make, list(zip(problems, shares, strict=True)), None)
 
     async def _solve_all(
         self,
         like: ProblemRun,
-        make: Callable[[Problem, Budget], ProblemRun],
-        problems: Sequence[Problem],
-        shares: Sequence[Budget],
+        make: Callable[[Problem, Budget | Account], ProblemRun],
+        jobs: Sequence[tuple[Problem, Budget | Account]],
         account: Account | None,
     ) -> list[Solution]:
         gate = asyncio.Semaphore(self._concurrency)
         auto = like.plan.strategy
         shared = None
         if account is not None and isinstance(auto, Auto):
-            shared = SharedBudget(auto, account, len(problems), like.backends["policy"], gate)
+            shared = SharedBudget(auto, account, len(jobs), like.backends["policy"], gate)
 
-        async def one(place: int, problem: Problem, share: Budget) -> Solution:
+        async def one(place: int, problem: Problem, share: Budget | Account) -> Solution:
             async with gate:
                 try:
                     run = make(problem, share)
@@ -276,7 +294,7 @@ class Solver:
                     if shared is not None:
                         shared.leave(place)
 
-        tasks = [asyncio.create_task(one(i, *job)) for i, job in enumerate(zip(problems, shares, strict=True))]
+        tasks = [asyncio.create_task(one(i, *job)) for i, job in enumerate(jobs)]
         try:
             await asyncio.wait(tasks)
         except asyncio.CancelledError:
@@ -285,10 +303,10 @@ class Solver:
             await asyncio.wait(tasks)
         return [
             _unsolved(like, problem, share) if task.cancelled() else task.result()
-            for problem, share, task in zip(problems, shares, tasks, strict=True)
+            for (problem, share), task in zip(jobs, tasks, strict=True)
         ]
 
-    def _run(self, problem: Problem, budget: Budget, strategy: Any, seed: int, started: float | None = None) -> ProblemRun:
+    def _run(self, problem: Problem, budget: Budget | Account, strategy: Any, seed: int, started: float | None = None) -> ProblemRun:
         check_problem(problem)
         given = self._strategy if strategy is None else _plan(strategy)
         task, backends = self._task_of(problem), self._cache.backends(self._models)
@@ -343,10 +361,10 @@ class Solver:
         self.close()
 
 
-def _first_seconds(budget: Budget, servers: Mapping[str, ModelRecord]) -> float | None:
+def _first_seconds(budget: Budget | Account, servers: Mapping[str, ModelRecord]) -> float | None:
     """Return the seconds of the first budget; a ConfigError where servers' models lack rates for what it limits."""
-    check_rates(budget, {role: (record.backend, registry.rates(record)) for role, record in servers.items()}, {})
-    return budget.seconds
+    check_rates(budget.limits, {role: (record.backend, registry.rates(record)) for role, record in servers.items()}, {})
+    return (isinstance(budget, Account) and budget.seconds_left) or budget.limits.get("seconds")
 
 
 async def _solved(run: ProblemRun) -> Solution:
@@ -360,11 +378,12 @@ async def _solved(run: ProblemRun) -> Solution:
     raise error
 
 
-def _unsolved(like: ProblemRun, problem: Problem, share: Budget, failure: Exception | None = None) -> Solution:
+def _unsolved(like: ProblemRun, problem: Problem, share: Budget | Account, failure: Exception | None = None) -> Solution:
     """Return the solution of a problem that failed, or, without a failure, had not begun when all were interrupted."""
     cause = failure.cause if isinstance(failure, TTSError) else repr(failure)
+    remaining = share.limits if isinstance(share, Budget) else share.unspent()
     return Solution(
-        problem=problem, answer=None, confidence=math.nan, candidates=(), usage=Usage(), remaining=share.limits,
+        problem=problem, answer=None, confidence=math.nan, candidates=(), usage=Usage(), remaining=remaining,
         stopped_by="failed" if failure else "interrupted", strategy=str(like.plan), model=like.model, seed=like.seed, failures={},
         warnings=(cause,) if failure else (), reproducible=failure is not None, error=failure,
     )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tts.backends.metadata import ValueHeadMetadata
 from tts.backends.protocol import BackendProtocol, counts_texts, require, text_bound, value_head_metadata
-from tts.budget.budget import Budget, Rates
+from tts.budget.budget import Rates
 from tts.errors import CapabilityError, ConfigError, shown
 from tts.tasks.base import TaskProtocol
 from tts.verifiers.base import VerifierProtocol, members_of, stated_bound, traits_of
@@ -87,14 +87,14 @@ _RATES = {"flops": "parameters=8B", "usd": "usd_in=0.15/M and usd_out=0.60/M"}
 RATED = frozenset(_RATES)  # units of a budget that need rates of models
 
 
-def check_rates(budget: Budget, models: Mapping[str, tuple[str, Rates]], verifiers: Mapping[str, VerifierProtocol]) -> None:
+def check_rates(limits: Mapping[str, float], models: Mapping[str, tuple[str, Rates]], verifiers: Mapping[str, VerifierProtocol]) -> None:
     """Raise ConfigError where a budget limits FLOPs or dollars and a model, or a verifier's own model, has no rate for them.
 
     Args:
-        models: name of the backend and rates, by role.
+        limits: the limits of the budget. models: name of the backend and rates, by role.
     """
     for unit, attributes in (("flops", ("flops",)), ("usd", ("usd_in", "usd_out"))):
-        if unit not in budget.limits:
+        if unit not in limits:
             continue
         for role, (name, rates) in models.items():
             if any(getattr(rates, attribute) is None for attribute in attributes):
