@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from tests.support.repeats import repeats
-from tts.budget.account import UNITS, Account, Exhausted
+from tts.budget.account import Account, Exhausted
+from tts.budget.books import UNITS, Books
 from tts.budget.budget import Budget, Rates
 from tts.budget.ledger import Call
 from tts.errors import BudgetExceeded, ConfigError
@@ -351,20 +352,28 @@ def test_no_order_of_leases_passes_a_limit_at_any_level(runs: int) -> None:
         assert account.ledger.total().tokens == account.spent["tokens"]
 
 
-def test_ten_thousand_children_in_threads_and_tasks_share_one_total() -> None:
-    account = Account(Budget(tokens=100_000))
+@repeats(2_000, 10_000, "count")
+def test_children_in_threads_and_tasks_share_one_total_in_every_unit(count: int) -> None:
+    most = {"tokens": 10 * count, "samples": count * 4 // 5, "verifier_calls": count, "flops": 25 * count, "usd": 12e-12 * count}
+    rates = Rates(flops=2, usd_in=500, usd_out=500)
+    account = Account(Budget(**most))
     children: list[Account] = []
+    passed: list[str] = []
 
     async def child() -> None:
         part = account.part()
         children.append(part)
+        amounts = {"tokens": 30, "samples": 1, "verifier_calls": 1, "flops": 60, "usd": 15_000}
         with suppress(Exhausted):
-            await call(part, 30, 17)
+            async with part.lease(amounts, kind="expand", rates=rates) as lease:
+                await asyncio.sleep(0)
+                passed.extend(unit for unit in account.units if account.paid(unit) + account.reserved(unit) > account.limit(unit))
+                lease.spend(Usage(generated_tokens=13, samples=1, verifier_calls=1))
         part.close()
 
     def thread() -> None:
         async def run() -> None:
-            await asyncio.gather(*(child() for _ in range(2_500)))
+            await asyncio.gather(*(child() for _ in range(count // 4)))
 
         asyncio.run(run())
 
@@ -373,7 +382,147 @@ def test_ten_thousand_children_in_threads_and_tasks_share_one_total() -> None:
         one.start()
     for one in threads:
         one.join(600)
-    assert len(children) == 10_000
-    assert 100_000 - 30 < account.spent["tokens"] <= 100_000
-    assert sum(part.ledger.total().tokens for part in children) == account.ledger.total().tokens == account.spent["tokens"]
+    assert len(children) == count
+    assert not passed
+    assert 10 * count - 30 < account.spent["tokens"] <= 10 * count
+    for part in children:
+        check_balanced(part)
     check_balanced(account)
+    total = account.ledger.total()
+    for name in ("tokens", "samples", "verifier_calls", "flops"):
+        assert sum(getattr(part.ledger.total(), name) for part in children) == getattr(total, name) == account.spent[name]
+    assert sum(part.paid("usd") for part in children) == account.paid("usd")
+
+
+# What an account says of itself ---------------------------------------------------------------------------------------------------
+
+
+def test_looking_at_an_account_does_not_begin_its_seconds() -> None:
+    now = [0.0]
+    account = Account(Budget(seconds=10, tokens=100), clock=lambda: now[0])
+    now[0] = 100.0
+    assert account.left["seconds"] == 10
+    assert str(account) == "an account: 0 of 100 tokens, 0 of 10 seconds spent"
+    asyncio.run(call(account, 1, 1))
+    now[0] = 103.0
+    assert account.left["seconds"] == 7
+    assert account.part().limits == {"tokens": 100, "seconds": 10}
+
+
+def test_an_account_shows_itself_in_a_line_and_in_a_notebook() -> None:
+    account = Account(Budget(tokens=2000, usd=0.5), name="<al>")
+    asyncio.run(call(account, 30, 20))
+    assert str(account) == "the account '<al>': 20 of 2,000 tokens, 0 of 0.5 usd spent"
+    shown = account._repr_html_()
+    assert "<td>1,980</td>" in shown
+    assert "<al>" not in shown
+    account.close()
+    assert str(account).endswith("spent, closed")
+
+
+def test_an_unknown_limit_of_a_part_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="tokens"):
+        Account(100).part(token=1)
+
+
+def test_a_part_of_a_closed_account_is_refused_leases_by_its_name() -> None:
+    account = Account(100, name="alice")
+    part = account.part()
+    account.close()
+    with pytest.raises(ConfigError, match="the account 'alice' is closed"):
+        asyncio.run(call(part, 1, 1))
+
+
+class Mirrored(Books):
+    """Books that tell of each change."""
+
+    def __init__(self, limits: Any) -> None:
+        super().__init__(limits)
+        self.told: list[tuple[str, str, int]] = []
+
+    def hold(self, unit: str, amount: int) -> None:
+        super().hold(unit, amount)
+        self.told.append(("hold", unit, amount))
+
+    def pay(self, unit: str, amount: int) -> None:
+        super().pay(unit, amount)
+        self.told.append(("pay", unit, amount))
+
+
+def test_another_class_can_keep_the_books() -> None:
+    kept: list[Mirrored] = []
+
+    def make(limits: Any) -> Mirrored:
+        kept.append(Mirrored(limits))
+        return kept[-1]
+
+    account = Account(Budget(tokens=100), books=make)
+    asyncio.run(call(account.part(), 30, 20))
+    (books,) = kept  # those of the part are in memory
+    assert books.told == [("hold", "tokens", 30), ("pay", "tokens", 20), ("pay", "generated_tokens", 20), ("hold", "tokens", -30)]
+    assert account.left == {"tokens": 80}
+
+
+# Timing ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_part_that_is_alone_is_not_contended() -> None:
+    account = Account(100)
+    for _ in range(2):
+        with account.open_search() as part:
+            asyncio.run(call(part, 20, 10))
+            assert not part.is_contended
+
+
+def test_parts_whose_leases_overlap_are_contended_and_so_are_later_ones() -> None:
+    account = Account(Budget(tokens=100, samples=9))
+    with account.open_search() as first, account.open_search() as second, account.part(tokens=10) as own:
+        asyncio.run(call(first, 20, 10))
+        asyncio.run(call(own, 5, 5))
+        assert second.is_contended  # what was left changed while it was open
+        asyncio.run(call(second, 20, 10))
+        assert first.is_contended
+    with account.open_search() as later:
+        assert later.is_contended  # what is left depends on when the others paid
+    with account.part(tokens=10, samples=2).open_search() as apart:
+        asyncio.run(call(apart, 5, 5))
+        assert not apart.is_contended
+
+
+def test_what_is_left_of_a_contended_account_is_timed_and_a_limit_that_it_pays_is_not() -> None:
+    account = Account(100)
+    with account.open_search() as first, account.open_search():
+        asyncio.run(call(first, 20, 10))
+    assert account.take_all().is_contended
+    account = Account(100)
+    with account.open_search() as first:
+        asyncio.run(call(first, 20, 10))
+    with account.take_all() as rest:
+        assert not rest.is_contended
+        assert rest.limits == {"tokens": 90}
+    assert account.left == {"tokens": 90}
+
+
+def test_open_searches_have_equal_shares_of_what_is_not_spent() -> None:
+    account = Account(90)
+    with account.open_search() as one:
+        assert one.fair_share("tokens") is None
+        with account.open_search() as other:
+            asyncio.run(call(other, 30, 30))
+            assert one.fair_share("tokens") == other.fair_share("tokens") == 30
+        assert one.fair_share("tokens") is None
+
+
+def test_waiting_for_more_ends_with_the_next_amount_that_is_freed() -> None:
+    account = Account(100)
+
+    async def run() -> None:
+        with pytest.raises(Exhausted):
+            await account.part().wait_for_more("tokens")  # nobody holds any
+        async with account.part().lease({"tokens": 60}, kind="expand"):
+            waiting = asyncio.ensure_future(account.part().wait_for_more("tokens"))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        await asyncio.wait_for(waiting, 60)
+
+    asyncio.run(run())

@@ -142,6 +142,11 @@ class Account:
                 return self._chain[: place + 1]
         return ()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether this account, or one above it, is closed: it pays no call any more."""
+        return any(account._is_closed for account in self._chain)
+
     # What is left ---------------------------------------------------------------------------------------------------------------
 
     @property

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from tts.budget.account import Account
 from tts.display import cell
 from tts.errors import ConfigError, TTSError, unknown_name
 from tts.experiments.analysis.comparing import Comparison, compare
@@ -146,6 +147,7 @@ class Study(Replayable):
         shard: tuple[int, int] = (1, 1),
         retry_failed: bool = False,
         progress: bool = True,
+        account: Account | None = None,
     ) -> RunSummary:
         """Run the cells without a result. Interrupted and killed runs resume, and finished cells cost nothing.
 
@@ -153,9 +155,11 @@ class Study(Replayable):
             store: the file for results, created where missing; None: the last one used, at first `.tts/store.sqlite`.
             executor: where cells run: "local", or "ray" for a cluster. shard: (i, n) runs part i of n, from 1, for arrays of jobs.
             retry_failed: whether cells that failed before are run again. progress: whether to report it on standard error.
+            account: pays all cells of this run, in this process. A cell that it cannot pay whole has no result, and stays open for the
+                next run. None: nothing but the cells' own budgets limits the run.
 
         Returns:
-            How many cells are done, failed, pending, and leased by other processes.
+            How many cells are done, failed, pending, and leased by other processes; `unpaid` counts those that the account left open.
 
         Raises:
             ConfigError: a model, strategy, budget, verifier or data set cannot be used. Nothing has been spent.
@@ -170,7 +174,11 @@ class Study(Replayable):
             check_servers(config)
         if store is not None:
             self.store = Path(store)
-        with PreparedStudy(config, executor) as prepared, Store(self.store) as opened, show_progress(config.name, enabled=progress) as told:
+        with (
+            PreparedStudy(config, executor, account) as prepared,
+            Store(self.store) as opened,
+            show_progress(config.name, enabled=progress) as told,
+        ):
             ended = run(prepared, opened, part=shard, retry_failed=retry_failed, report=told)
         self._id = ended.study
         if ended.interrupted:

@@ -137,15 +137,20 @@ def _left_over(search: SearchState, outcome: SearchOutcome, policy: BackendProto
         explained: Whether another warning says what the rest was held for.
     """
     unit, account = outcome.stopped_by.removeprefix("budget: "), search.account
-    if unit not in account.units or unit == "samples" or account.available(unit) < _WORTH_SAYING * account.limit(unit):
+    if (
+        unit not in account.units
+        or unit == "samples"
+        or not (left := account.available(unit))
+        or left < _WORTH_SAYING * account.limit(unit)
+    ):
         return []
     cost = search.costs.row_cost(policy, search.root_tokens)
     tokens = search.rows.sizes.lengths("solve").expected()
-    left = f"{account.available(unit):,} {unit}" if unit != "usd" else f"{account.available(unit) / account.limit(unit):.0%} of the usd"
-    if (needed := cost.of(unit, tokens)) <= account.available(unit):
-        return [] if explained else [f"{left} are left, but what the strategy would do next may take more"]
+    told = f"{left:,} {unit}" if unit != "usd" else f"{left / account.limit(unit):.0%} of the usd"
+    if (needed := cost.of(unit, tokens)) <= left:
+        return [] if explained else [f"{told} are left, but what the strategy would do next may take more"]
     scored = f", {cost.reserve(unit, tokens):,} of them for its score" if cost.reserve(unit, tokens) else ""
-    return [f"{left} are left, but one more solution may take {'more' if unit == 'usd' else f'{needed:,}{scored}'}"]
+    return [f"{told} are left, but one more solution may take {'more' if unit == 'usd' else f'{needed:,}{scored}'}"]
 
 
 def truncated_tokens(search: SearchState) -> int:

@@ -37,6 +37,10 @@ class WorkerLost(Exception):
     """The worker of a cell died. The cell must run again."""
 
 
+class Unpaid(Exception):
+    """The account of the run does not pay the whole of a cell. The cell has no result, and stays open."""
+
+
 class Executor(Protocol):
     """Runs the cells of one study. Models are loaded, and what cannot run is refused, when it is created."""
 
@@ -55,6 +59,7 @@ class Executor(Protocol):
 
         Raises:
             WorkerLost: its worker died.
+            Unpaid: the account of the run cannot pay it, or ran out before it had ended.
             CancelledError: the call was cancelled; `spent` has its cost.
         """
         ...

@@ -154,6 +154,12 @@ def _by_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCo
     return _One(limit, "limit", usd) if limit <= tokens else _One(tokens, basis, usd)
 
 
+def cost_by_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCost | None) -> dict[str, float]:
+    """Return the tokens and dollars that a cell is expected to cost, as far as they are known without results like it."""
+    one = _by_budget(budget, setting, scoring)
+    return {unit: amount for unit, amount in (("tokens", one.tokens), ("usd", one.usd)) if amount is not None}
+
+
 def _at_most(budget: Mapping[str, float]) -> float | None:
     most = min(budget.get("tokens", math.inf), budget.get("generated_tokens", math.inf) + budget.get("verifier_tokens", math.inf))
     return None if most == math.inf else most

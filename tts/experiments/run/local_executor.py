@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tts.budget.account import Account
 from tts.budget.budget import USD_UNIT, Budget
 from tts.errors import ConfigError, TTSError
 from tts.experiments.run.candidates import judge_answer, record_candidates
-from tts.experiments.run.executors import CellResult
-from tts.experiments.run.forecast import scoring_of
+from tts.experiments.run.cell_payer import CellPayer
+from tts.experiments.run.executors import CellResult, Unpaid
+from tts.experiments.run.forecast import cost_by_budget, scoring_of
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
@@ -38,13 +40,18 @@ class LocalExecutor:
 
     Args:
         config: of the study. problems: of it. clock: seconds since the epoch, for results.
+        account: pays all cells, each by a part with the cell's budget; None: each cell has its budget.
 
     Raises:
         ConfigError: a model is not available, or a strategy, budget or verifier does not fit it. Nothing has been spent.
     """
 
-    def __init__(self, config: StudyConfig, problems: Problems, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, config: StudyConfig, problems: Problems, *, clock: Callable[[], float] = time.time, account: Account | None = None
+    ) -> None:
         self._config, self._problems, self._clock = config, problems, clock
+        self._payer = None if account is None else CellPayer(account, self._expected_cost)
+        self._settings_by_digest: dict[tuple[str, str], Setting] = {}
         self._cache = ModelCache()
         self._plan = functools.cache(self._parse_plan)
         self._spent: dict[str, int] = {}
@@ -122,24 +129,41 @@ class LocalExecutor:
         own = any(text in setting.strategies.values() for setting in self.settings.values())
         return parse(text, EVERYTHING if own else file_scope())
 
+    def _expected_cost(self, cell: Cell) -> Mapping[str, float]:
+        """Return what a cell is expected to cost, by unit, as far as that is known before a run."""
+        if not self._settings_by_digest:
+            self._settings_by_digest = {(name, setting.digest): setting for (name, _), setting in self.settings.items()}
+        setting = self._settings_by_digest[cell.model, cell.setting]
+        return cost_by_budget(cell.budget, setting, setting.scoring[cell.strategy])
+
     async def run(self, cell: Cell) -> CellResult:
         """Run a cell; see `Executor`."""
+        if self._payer is None:
+            return await self._run(cell, _budget(cell.budget))
+        async with self._payer.part(cell) as part:
+            return await self._run(cell, part)
+
+    async def _run(self, cell: Cell, payer: Budget | Account) -> CellResult:
         problem = self._problems[cell.dataset][cell.problem]
         server = min(self._solvers[cell.model], key=lambda one: one.busy)
         server.busy += 1
         self._spent[cell.key], spent = 0, Usage()
         try:
-            run = server.solver.prepared(problem, _budget(cell.budget), strategy=self._plan(cell.strategy), seed=cell.seed)
+            run = server.solver.prepared(problem, payer, strategy=self._plan(cell.strategy), seed=cell.seed)
             run = dataclasses.replace(self._scored(run), on_event=lambda event: self._spent.update({cell.key: event.tokens}))
             solution = await run.solve()
             spent = solution.usage
             self._spent[cell.key] = spent.tokens
             if solution.stopped_by == "interrupted":
                 raise asyncio.CancelledError
+            if self._payer is not None and isinstance(payer, Account) and self._payer.may_have_cut(cell, payer, solution):
+                raise Unpaid(cell.key)
             notes: list[str] = []
             task = isolate(run.task, notes.append)
             judge = functools.partial(self._done, cell, solution, task, notes)
             done = await in_thread(judge) if self._takes_long(solution, task) else judge()
+        except Unpaid:
+            raise
         except Exception as failure:  # noqa: BLE001 - the boundary: one cell's failure is its result
             done = CellResult(failed(cell, failure, self._clock(), spent))
         finally:

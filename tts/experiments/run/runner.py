@@ -6,6 +6,7 @@ Interrupted runs resume. A clean stop returns leases at once; after a kill they 
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 import time
 from collections import Counter
@@ -15,9 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from tts.errors import EngineError, TTSError
-from tts.experiments.run.executors import EXECUTORS, CellResult, Executor, WorkerLost
-from tts.experiments.run.local_executor import failed
+from tts.budget.account import Account
+from tts.errors import ConfigError, EngineError, TTSError
+from tts.experiments.run.executors import EXECUTORS, CellResult, Executor, Unpaid, WorkerLost
+from tts.experiments.run.local_executor import LocalExecutor, failed
 from tts.experiments.run.progress import Progress, show_progress
 from tts.experiments.store.store import CellCounts, Store
 from tts.experiments.study.config import StudyConfig
@@ -41,15 +43,22 @@ class PreparedStudy:
     """A study that is ready to run: its problems, and the executor with its models. A context manager.
 
     Args:
-        executor: a name of `EXECUTORS`.
+        executor: a name of `EXECUTORS`. account: pays all cells; None: each has the budget of the study.
 
     Raises:
         ConfigError: the study cannot run. Nothing has been spent or written.
     """
 
-    def __init__(self, config: StudyConfig, executor: str = "local") -> None:
+    def __init__(self, config: StudyConfig, executor: str = "local", account: Account | None = None) -> None:
         self.config = config
-        make = EXECUTORS.get(executor)
+        make: Callable[..., Executor] = EXECUTORS.get(executor)
+        if account is not None:
+            account.check_usable()
+            if make is not LocalExecutor:
+                raise ConfigError(
+                    f"executor is {executor!r}, but an account pays cells in its own process alone", hint="leave executor or account out"
+                )
+            make = functools.partial(LocalExecutor, account=account)
         self.problems: Problems = load_problems(config)
         config.check_size(sum(map(len, self.problems.values())))
         self.executor: Executor = make(config, self.problems)
@@ -67,11 +76,17 @@ class PreparedStudy:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The end of a run. study: its id in the store. counts: of its cells. interrupted: whether Ctrl-C stopped it."""
+    """The end of a run.
+
+    Args:
+        study: its id in the store. counts: of its cells. interrupted: whether Ctrl-C stopped it.
+        unpaid: cells that stay open, because the account could not pay them.
+    """
 
     study: int
     counts: CellCounts
     interrupted: bool = False
+    unpaid: int = 0
 
 
 def run(
@@ -84,6 +99,8 @@ def run(
     report: Report = lambda _: None,
 ) -> RunSummary:
     """Run the cells of a study without a result, and return when all are finished, here or in another process.
+
+    Cells that an account cannot pay stay open; they are no reason to wait.
 
     Args:
         part: i of n: the cells of one shard. retry_failed: whether cells that failed before run again.
@@ -103,10 +120,10 @@ def run(
     try:
         LOOP.run(runner.run())
     except Interrupted:
-        return RunSummary(study, store.counts(study), interrupted=True)
+        return RunSummary(study, store.counts(study), interrupted=True, unpaid=len(runner.unpaid))
     finally:
         runner.close()
-    return RunSummary(study, store.counts(study))
+    return RunSummary(study, store.counts(study), unpaid=len(runner.unpaid))
 
 
 def results_of(config: StudyConfig, store: Store) -> list[Result]:
@@ -131,6 +148,9 @@ class _Runner:
 
     Args:
         executor, store, study, progress, report, lease_s: see `run`.
+
+    Attributes:
+        unpaid: cells that the account could not pay. They stay leased until the run ends, so that it does not take them again.
     """
 
     def __init__(self, executor: Executor, store: Store, study: int, progress: Progress, report: Report, lease_s: float) -> None:
@@ -141,6 +161,7 @@ class _Runner:
         self._ended: asyncio.Queue[CellResult | Cell] = asyncio.Queue()  # results, and cells whose worker was lost
         self._deaths: Counter[str] = Counter()
         self._leased: set[str] = set()
+        self.unpaid: set[str] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tts-store")
 
     async def run(self) -> None:
@@ -169,15 +190,18 @@ class _Runner:
                 return True
             counts = await self._stored(self._store.counts, self._study)
             self._progress.done = counts.done + counts.failed  # other processes may have finished cells
-            self._progress.elsewhere = counts.leased
-            if not counts.pending + counts.leased:
+            self._progress.elsewhere = counts.leased - len(self.unpaid)
+            if not counts.pending + self._progress.elsewhere:
                 return False
             self._report(self._progress)
-            await asyncio.sleep(_POLL_S if counts.leased else 0)  # other processes hold the rest, or did until they were killed
+            await asyncio.sleep(_POLL_S if self._progress.elsewhere else 0)  # other processes hold the rest, or did until they were killed
 
     async def _run(self, cell: Cell) -> None:
         try:
             self._ended.put_nowait(await self._executor.run(cell))
+        except Unpaid:
+            self.unpaid.add(cell.key)
+            self._ended.put_nowait(cell)
         except WorkerLost as lost:
             self._deaths[cell.key] += 1
             if self._deaths[cell.key] < _MOST_DEATHS:
@@ -196,7 +220,7 @@ class _Runner:
     async def _keep(self, ended: Sequence[CellResult | Cell]) -> None:
         """Write results, and return leases of cells that must run again."""
         done, lost = [one for one in ended if isinstance(one, CellResult)], [one.key for one in ended if isinstance(one, Cell)]
-        await self._stored(self._write, done, lost)
+        await self._stored(self._write, done, [key for key in lost if key not in self.unpaid])
         for key in (*lost, *(one.result.cell.key for one in done)):
             del self._at[key]
         for one in done:
