@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.guard import LIMIT_S
 from tests.support.repeats import repeats
 from tts.budget.account import Account, Exhausted
 from tts.budget.books import UNITS, Books
@@ -227,7 +228,7 @@ def test_where_every_holder_waits_the_youngest_ends() -> None:
         return "done"
 
     async def run() -> list[str]:
-        return await asyncio.wait_for(asyncio.gather(grow(old), grow(young)), 60)
+        return await asyncio.wait_for(asyncio.gather(grow(old), grow(young)), LIMIT_S)
 
     assert asyncio.run(run()) == ["done", "tokens"]
     check_balanced(account)

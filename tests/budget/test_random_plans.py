@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from tests.support.plans import check, draw
+from tests.support.plans import check, draw, run
+from tests.support.runs import Solved
 from tts.budget.budget import Budget
 
 
@@ -24,8 +25,12 @@ def test_10000_random_plans_keep_every_promise(first: int) -> None:
         check(draw(number))
 
 
-def test_a_path_that_a_verifier_reads_beyond_its_bound_leaves_no_handle() -> None:
-    program = dataclasses.replace(
-        draw(0), plan="entropy_switching(n=2)", budget=Budget(generated_tokens=300), model="toy", verifier="toy", seed=3
-    )
-    check(dataclasses.replace(program, number=158, problem="3 + 4"))
+@pytest.mark.parametrize("unit", ["generated_tokens", "tokens", "verifier_tokens", "flops", "usd"])
+@pytest.mark.parametrize("plan", ["entropy_switching(n=2)", "spec_reason(n=2)", "best_of_n(n=2, writer='draft') | best"])
+def test_a_verifier_s_model_opens_paths_of_another_within_what_is_granted(plan: str, unit: str) -> None:
+    budget = Budget(**{"generated_tokens": 300, unit: 1e-3 if unit == "usd" else 3000})
+    program = dataclasses.replace(draw(158), plan=plan, budget=budget, model="toy", verifier="toy", problem="3 + 4", seed=3)
+    assert check(program) == "done"
+    end = run(program)
+    assert isinstance(end, Solved)
+    assert all(candidate.scores for candidate in end.solution.candidates)

@@ -211,7 +211,7 @@ def test_debug_shows_the_whole_traceback(solve, monkeypatch):
 
 def test_an_unexpected_error_in_the_backend_is_one_line(solve, monkeypatch, assert_error):
     monkeypatch.setattr(ToyBackend, "sample", broken)
-    error = r"RuntimeError: a defect of two lines \x1b[31m"
+    error = r"the backend 'toy' failed: RuntimeError: a defect of two lines \x1b[31m"
     assert_error(solve("3 + 4", "--strategy", "single"), 1, error, "add --debug to see where it was raised")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import tts
 import tts.tasks
 from tests.solver.test_solver import traces
 from tests.support.runs import check_books, make_run, searched
-from tests.verifiers.paths import NoCalls, path
+from tests.verifiers.paths import NoCalls, path, wholes
 from tts.backends.base import Reply
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
@@ -21,6 +22,7 @@ from tts.errors import EngineError, VerifierError
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import StepScores, bind
 from tts.verifiers.ensemble import Ensemble
+from tts.verifiers.self_evaluation import SelfEvaluation
 from tts.verifiers.toy import ToyVerifier
 
 PROBLEMS = ["3 + 4 - 2", "1 + 1", "2 + 2 + 5 - 1", "9 - 4 + 2"]
@@ -126,3 +128,33 @@ def test_a_path_in_other_steps_than_the_toys_lines_is_one_clear_line() -> None:
     end = searched(make_run(PROBLEMS[0], 300, "single | best", ToyBackend(), verifiers={"main": ToyVerifier()}, task="math"))
     assert isinstance(end.solution.error, VerifierError)
     assert "has verdicts on 3 lines, but the path is cut into 1 steps (node 1) (hint: it scores paths of" in str(end.solution.error)
+
+
+class Rangeless(tts.Verifier):
+    """A verifier whose range cannot be read."""
+
+    async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Any) -> list[StepScores]:
+        return [StepScores(whole=0.5) for _ in trajectories]
+
+    @property
+    def range(self) -> tuple[float, float]:  # type: ignore[override]
+        raise KeyError("mine")
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("verifier", [Rangeless(), Ensemble(members=(Rangeless(), "confidence"))], ids=["alone", "member"])
+def test_a_range_that_raises_is_a_failure_of_the_verifier(verifier: Any, plan: str) -> None:
+    with pytest.raises(VerifierError, match="failed: KeyError: 'mine'"):
+        tts.solve(PROBLEMS[0], 300, model="toy", verifier=verifier, strategy=plan)
+
+
+class Impossible(NoCalls):
+    """A model to which neither of two words is possible."""
+
+    async def next_logprobs(self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]) -> Any:
+        return np.full((len(trajectories), len(tokens)), -np.inf)
+
+
+def test_a_question_to_which_no_word_is_possible_has_no_score() -> None:
+    (score,) = wholes(SelfEvaluation(question="Right?", yes="y", no="n"), path([-0.1], text="a"), calls=Impossible())
+    assert math.isnan(score)

@@ -45,7 +45,7 @@ from tts.types import Prompt, Spread, prompt_text
 Support = Literal["native", "emulated", "absent"]
 Finish = Literal["eos", "stop", "answer", "length", "cancelled", "error"]
 T = TypeVar("T")
-_LARGE = 2**62  # above every count of tokens
+_LARGE = 2**63  # what no whole number of a search reaches
 TEMPLATE_TOKENS = 64  # that a chat template is assumed to add to a prompt's text
 
 

@@ -129,8 +129,10 @@ def report(failure: BaseException, *, debug: bool) -> None:
         cause, hint = failure.cause, failure.hint or (_HELP if isinstance(failure, ConfigError) else "")
     else:
         text = str(failure)
-        cause = f"{type(failure).__name__}: {text}" if text else type(failure).__name__
-        hint = "" if debug else "add --debug to see where it was raised"
+        cause, hint = f"{type(failure).__name__}: {text}" if text else type(failure).__name__, ""
+    unexpected = failure.__cause__ if isinstance(failure, TTSError) else failure
+    if not (hint or debug or unexpected is None or isinstance(unexpected, TTSError)):
+        hint = "add --debug to see where it was raised"
     _line("error", cause, typer.colors.RED)
     if hint:
         _line("hint", hint, typer.colors.CYAN)

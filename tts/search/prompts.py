@@ -164,6 +164,13 @@ class Prompts:
             handles.append(self._abroad[t.node, model])
         return handles
 
+    def unopened_tokens(self, t: Trajectory, model: str) -> int:
+        """Return the most tokens that a verifier's model reads to open a path that another model wrote; 0 for one that it has open."""
+        if t.model == model or (t.node, model) in self._abroad:
+            return 0
+        backend = self._backends[model]
+        return backend.count(self._prompts[t.root.node]) + text_bound(backend, t.full_text)
+
     def _nearest(self, t: Trajectory, model: str) -> tuple[Trajectory, Any] | None:
         """Return the nearest path above that a model has a state of, with its handle; None: there is none, or no text after it."""
         for node in reversed(t.path[:-1]):

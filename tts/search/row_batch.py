@@ -141,11 +141,12 @@ class RowBatch:
 
     def _usage(self, rowsets: Sequence[RowSet], places: Sequence[tuple[int, int]], cancelled_from: int, seconds: float) -> Usage:
         """Return what the call has spent; rows from `cancelled_from` on were not read."""
-        generated = cancelled = 0
+        samples = generated = cancelled = 0
         work, estimated = 0.0, False
         for index, (which, row) in enumerate(places):
             if which >= len(rowsets):  # never sent
                 continue
+            samples += self.tasks[index].branch
             sample = rowsets[which].samples[row]
             if sample is None:  # the backend broke: the cost of the row is not known, so it is charged in full
                 generated, estimated = generated + self.tasks[index].cap, True
@@ -163,7 +164,7 @@ class RowBatch:
             reused_tokens=reused,
             generated_tokens=generated,
             cancelled_tokens=cancelled,
-            samples=sum(task.branch for task in self.tasks),
+            samples=samples,
             seconds=seconds,
             work_seconds=work,
             kv_bytes_per_token=self.backend.kv_bytes_per_token,

@@ -124,7 +124,7 @@ class Scoring:
         if not paid:
             return stopped
         own = paid if self._costs.reads_prompts(role) else ()
-        opened = {self._tree.root_of(t) for t in own if t.judged_text.strip() and self._tree.reads_on(t, role)}
+        opened = {self._tree.root_of(t) for t in own if t.judged_text.strip() and self._reads_on(t, role)}
         calls = self._calls(role, amounts["bound"], amounts["prompts"])
         try:
             async with self._lease("score", role, len(paid), amounts) as lease:
@@ -243,13 +243,15 @@ class Scoring:
         for t in todo:
             if stopped is not None and not account.keeps(t.node):
                 continue
-            held = tree.reads_on(t, role)  # else it is opened again, and read from its prompt on, as its text is spelled
+            # a path of another model, or whose state is gone, is opened again, and read from its prompt on, as its text is spelled
+            held = self._reads_on(t, role)
             known = tree.scored_tokens(t, role) if held else 0
             new = t.num_tokens - known if held else max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
             if account.kept:
                 self._free_path(t, role)
             root, path = tree.root_of(t), tree.path_tokens(t)
-            bound = tokens + stated_bound(verifier, path - t.num_tokens + known, new)
+            opening = self._prompts.unopened_tokens(t, verifier.model) if _reads_paths(verifier) else 0
+            bound = tokens + opening + stated_bound(verifier, path - t.num_tokens + known, new)
             unread = self._costs.unread_prompt(role, root, tree.prompt_tokens[root], again=not held)
             shown = prompts + (unread if root not in opened or not held else 0)
             wanted = self._costs.score_cost(role, bound, len(paid) + 1, paths + path, shown)
@@ -262,12 +264,21 @@ class Scoring:
             total = wanted | {"bound": tokens, "prompts": prompts}
         return paid, total, stopped
 
+    def _reads_on(self, t: Trajectory, role: str) -> bool:
+        """Whether a role's verifier reads a path on from where it was: its own model wrote it, and its state is held."""
+        return t.model == self.verifiers[role].model and self._tree.reads_on(t, role)
+
     def _free_path(self, t: Trajectory, role: str) -> None:
         """Free what is held for this node and for those of its ancestors that its score will cover."""
         node: Trajectory | None = t
         while node is not None and (node.node, role) not in self._tree.scores:
             self._costs.account.free(node.node)
             node = node.parent
+
+
+def _reads_paths(verifier: VerifierProtocol) -> bool:
+    """Whether a verifier may ask its model about paths, not only about prompts of its own."""
+    return not {"value", "next_logprobs"}.isdisjoint(verifier.needs)
 
 
 def _blame(role: str) -> Blame:

@@ -27,7 +27,7 @@ from tts.tasks.schemas.validation import Allowance, Schema
 from tts.thoughts import THINK
 from tts.types import Message, Problem, Prompt
 
-_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _MARK = "tool calls: "  # begins an answer that is calls
 
 
@@ -73,9 +73,9 @@ class Tools:
         """Return the calls of a text; None where one of them is not valid, or where the request allows no such calls."""
         calls: list[dict[str, Any]] = []
         allowance = Allowance()
-        for found in _CALL.finditer(text):
+        for found in _split_calls(text)[1]:
             try:
-                call = json.loads(found[1])
+                call = json.loads(found)
                 json.dumps(call, ensure_ascii=False, allow_nan=False).encode()  # which half characters and 1e999 cannot be
             except (ValueError, RecursionError):
                 return None
@@ -135,9 +135,10 @@ class RequestTask(Task):
             text: A text of the model.
             answer: What `extract` returned for it.
         """
-        if self.tools is None or answer is None or not answer.startswith(_MARK) or _CALL.search(text) is None:
+        rest, found = _split_calls(text)
+        if self.tools is None or answer is None or not answer.startswith(_MARK) or not found:
             return text, []  # only a text with valid calls has both a tag and an answer with the mark
-        return _CALL.sub("", text).strip(), json.loads(answer.removeprefix(_MARK))
+        return rest.strip(), json.loads(answer.removeprefix(_MARK))
 
     def extract(self, text: str) -> str | None:
         """Return the calls as text, else the inner task's answer; None where calls are not valid, or required and missing."""
@@ -224,3 +225,13 @@ def _tool(given: Mapping[str, Any], limits: SchemaLimits) -> Tool:
         raise ConfigError(f"parameters of {name} is {shown(schema)}, but must be a JSON schema")
     shows = {key: function[key] for key in ("name", "description", "parameters") if function.get(key) is not None}
     return Tool(name, json.dumps({"type": "function", "function": shows}, ensure_ascii=False), limits.schema(dict(schema)))
+
+
+def _split_calls(text: str) -> tuple[str, list[str]]:
+    """Return a text without what stands between the tags of calls, and what stands there, in linear time."""
+    rest, calls, at = list[str](), list[str](), 0
+    while (begin := text.find(_OPEN, at)) >= 0 and (end := text.find(_CLOSE, begin)) >= 0:
+        rest.append(text[at:begin])
+        calls.append(text[begin + len(_OPEN) : end].strip())
+        at = end + len(_CLOSE)
+    return "".join([*rest, text[at:]]), calls

@@ -18,7 +18,7 @@ from tts.tasks.schemas.metering import normal
 from tts.tasks.schemas.validation import Allowance, Schema
 from tts.types import Problem, Prompt
 
-_FENCED = re.compile(r"```[ \t]*(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL | re.IGNORECASE)
+_FENCED = re.compile(r"```[ \t]*+(?:json)?[ \t]*+\n(.*?)```", re.DOTALL | re.IGNORECASE)
 _OPENING = re.compile(r"[{\[]")
 _NEWLINE = "\n"
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.protocol import BackendProtocol
-from tts.checks import check_known
+from tts.checks import check_known, lacking
 from tts.errors import ConfigError, VerifierError, shown
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
@@ -66,7 +66,8 @@ class Ensemble(Verifier):
 
     def __post_init__(self) -> None:
         given: Any = self.members
-        if not isinstance(given, tuple | list) or not given or not all(isinstance(one, str | VerifierProtocol) for one in given):
+        members = given if isinstance(given, tuple | list) else ()
+        if not members or any(lacking(one, VerifierProtocol) for one in members if not isinstance(one, str)):
             raise ConfigError(
                 f"members is {shown(given)}, but must be names of verifiers, or verifiers, at least one",
                 hint="for example ensemble(members=('process', 'probe'))",

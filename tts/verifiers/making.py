@@ -31,7 +31,7 @@ def make_verifier(given: Any) -> VerifierProtocol:
         return _complete(parse_call(VERIFIERS, given), repr(given))
     check_complete(given)
     if not isinstance(given, type):  # a class may look like its objects
-        if not isinstance(given, VerifierProtocol) and callable(given):
+        if callable(given) and lacking(given, VerifierProtocol):
             _check_signature(given)
             return FunctionVerifier(cast("ScoreFunction", given), range=(-math.inf, math.inf), inferred=True)
         if hasattr(given, "score") or hasattr(given, "bound"):

@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tts.backends.protocol import BackendProtocol, text_bound
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, PromptTooLong
@@ -97,7 +99,8 @@ class SelfEvaluation(Verifier):
 
     async def _asked(self, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         found = await calls.next_logprobs(trajectories, self.question or "", (self.yes or "", self.no or ""))
-        return [StepScores(whole=score) for score in logistic(found[:, 1] - found[:, 0]).tolist()]
+        with np.errstate(invalid="ignore"):  # where neither token is possible, the score is NaN
+            return [StepScores(whole=score) for score in logistic(found[:, 1] - found[:, 0]).tolist()]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         """Return the tokens of the question; its bytes, an upper bound, if they are not counted."""

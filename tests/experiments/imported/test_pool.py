@@ -385,3 +385,24 @@ def test_of_two_verdicts_on_one_answer_that_of_the_chosen_sample_counts(
     pool = tts.Pool.from_rows(rows, name="disputed", verdicts="given")
     for strategy, wanted in (("best_of_n | best", best), ("best_of_n | majority", vote)):
         assert [accuracy(pool, strategy, size, first=True) for size in (1, 2)] == wanted
+
+
+class FaultyTask(tts.Task):
+    name = "faulty"
+
+    def extract(self, text: str) -> str | None:
+        if text == "bad":
+            raise OverflowError("too large")
+        return text
+
+
+def test_a_fault_of_a_task_on_one_text_is_that_sample_s_own(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(tts.tasks.TABLE.entries, "faulty", f"{__name__}:FaultyTask")
+    path = write(*({"problem": "a", "text": text, "reference": "2"} for text in ("2", "bad", "2")))
+    facts = SourceFacts()
+    with Import(rows_of([path], Source(), facts), ImportSettings(name="pool", task="faulty"), facts) as found:
+        (one,) = found
+        assert [sample.answer for sample in one.result.drawn or ()] == ["2", None, "2"]
+    assert [line for line in found.report.lines() if "OverflowError" in line] == [
+        "the task 'faulty' failed in extract on a text of the model, so that candidate has no answer (OverflowError: too large)"
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
@@ -109,7 +110,7 @@ class ToyBackend(Backend):
 
     def _begun(self, prompt: Prompt, length: int) -> ToyHandle:
         first, steps = read_sum("".join(self._tokens(prompt)) if isinstance(prompt, TokenizedText) else prompt_text(prompt))
-        truth = tuple(first + sum(steps[: i + 1]) for i in range(len(steps)))
+        truth = tuple(accumulate(steps, initial=first))[1:]
         handle = ToyHandle(steps, truth, first, 0, 0, True, (), length, 0, first=first)  # noqa: FBT003
         if self.language.thoughts:
             handle.thought = "open" if THINK.behind(prompt).opened else "ahead"

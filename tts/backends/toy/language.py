@@ -23,7 +23,7 @@ from tts.errors import ConfigError
 from tts.types import Prompt, prompt_text
 
 RESULT = 4  # the place of the result in a step, the only token of it that is random
-_SUM = re.compile(r"-?\d+(?:\s*[+-]\s*\d+)+")
+_SUM = re.compile(r"(?<!\d)-?\d++(?:\s*+[+-]\s*+\d++)+")
 _PIECES = re.compile(r"<think>\n|</think>\n|Wait\n| \+ | - | = |\n|A: |\?|-?\d+|[^\S\n]+|[^\s\d]+")
 _WORDS: Final = {"": 0, " + ": 1, " - ": 2, " = ": 3, "\n": 4, "A: ": 5, "?": 6, "<think>\n": 7, "</think>\n": 8, "Wait\n": 9}
 OPEN: Final = "<think>\n"

@@ -40,6 +40,7 @@ class ImportReport:
         disputed: problems in which the source gives equal answers different verdicts. unjudged: problems without any verdict.
         tokens: how many samples have their tokens given, counted or estimated.
         written: whether a problem has tests that a model wrote.
+        faults: what the task raised on texts, one line a kind.
         scored: by verifier role, samples with a score; lowest, highest: of these scores.
     """
 
@@ -56,6 +57,7 @@ class ImportReport:
     unjudged: int = 0
     tokens: Counter[str] = field(default_factory=Counter[str])
     written: bool = False
+    faults: list[str] = field(default_factory=list[str])
     scored: Counter[str] = field(default_factory=Counter[str])
     lowest: dict[str, float] = field(default_factory=dict[str, float])
     highest: dict[str, float] = field(default_factory=dict[str, float])
@@ -86,6 +88,7 @@ class ImportReport:
             told.append(f"in {self.disputed:,} problems the source gives equal answers different verdicts")
         if self.unjudged:
             told.append(f"{self.unjudged:,} problems have neither a reference answer nor verdicts, so that their accuracy is unknown")
+        told += self.faults
         told.append(f"tokens: {', '.join(f'{count:,} {how}' for how, count in sorted(self.tokens.items()))}")
         for role, count in sorted(self.scored.items()):
             unknown = f", {self.samples - count:,} samples lack one" if count < self.samples else ""

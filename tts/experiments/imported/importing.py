@@ -8,7 +8,7 @@ import json
 import math
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -30,6 +30,7 @@ from tts.experiments.study.grid import digest
 from tts.experiments.study.record import Cell, Result
 from tts.experiments.study.snapshot import commit, versions
 from tts.search.plan import parse
+from tts.tasks.isolation import isolate
 from tts.types import Usage
 
 _VERDICTS: Final = ("ours", "given")
@@ -84,15 +85,19 @@ class ImportSettings:
             raise unknown_name("setting of an import", min(unknown), known)
         return cls(name=name, **given)
 
-    def building(self) -> Building:
+    def building(self, warn: Callable[[str], None]) -> Building:
         """Return how samples are read.
+
+        Args:
+            warn: A function that gets a line where the task fails on a text.
 
         Raises:
             ConfigError: the task or the tokenizer is unknown.
         """
         count = None if self.tokenizer is None else _counter(self.tokenizer)
         programs = None if self.programs is None else ProgramVerdicts(self.programs)
-        return Building(task=tasks.get(self.task), verdicts=self.verdicts, count=count, programs=programs)  # type: ignore[arg-type]
+        task = isolate(tasks.get(self.task), warn)
+        return Building(task=task, verdicts=self.verdicts, count=count, programs=programs)  # type: ignore[arg-type]
 
 
 class ImportedSamples(NamedTuple):
@@ -128,7 +133,7 @@ class Import:
             raise
 
     def _build(self, rows: Iterable[SampleRow]) -> None:
-        building = self.settings.building()
+        building = self.settings.building(self.report.faults.append)
         try:
             self._staging.add(map(self.report.seen, rows))
             self.model = self.facts.model(self.settings.model)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tts.tasks.schemas.metering import comparable
 
-_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+_FENCED = re.compile(r"```(?:json)?[^\S\n]*+\n(.*?)```", re.DOTALL)
 _MEANT = re.compile(r"json[\s-]?schema", re.IGNORECASE)
 _NOTES = {"$schema", "$id", "title", "description", "default", "examples", "$comment"}  # without effect on what is valid
 _ANY = {"type", "const", "additionalProperties", "items"}  # keywords whose value is of several types

@@ -1,0 +1,44 @@
+"""What models and clients write is read in linear time: in quadratic time, each of these texts would take hours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tts.backends.toy.language import read_sum
+from tts.errors import ConfigError
+from tts.serve.request_task import tools_of
+from tts.tasks.json import JsonTask
+from tts.verifiers.rules.schema import rule
+
+LONG = 600_000
+RUNS = {"blanks": " ", "tabs": "\t", "lines": "\n", "digits": "1", "tags": "<tool_call>", "terms": "1 + "}
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+TOOLS = tools_of([TOOL], None, parallel=True)
+
+
+def schema_in(text: str) -> object:
+    return rule(f"a JSON schema: {text}")
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "json": JsonTask().extract,
+    "schema": schema_in,
+    "sum": read_sum,
+    "calls": lambda text: TOOLS and TOOLS.calls_in(text),
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("head", ["", "```", "```json", "<tool_call>"])
+@pytest.mark.parametrize("reader", READERS)
+def test_a_long_run_of_one_piece_is_read_in_linear_time(reader: str, head: str, run: str) -> None:
+    piece = RUNS[run]
+    text = head + piece * (LONG // len(piece)) + "x"
+    try:
+        found = READERS[reader](text)
+    except ConfigError:
+        assert reader == "sum"
+    else:
+        assert (reader, run) == ("sum", "terms") or not found
