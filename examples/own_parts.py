@@ -22,7 +22,7 @@ from tts.errors import EngineError
 from tts.models.registry import ModelRecord
 from tts.randomness import uniform
 from tts.search.ends import StopDecision
-from tts.search.protocols import Selected
+from tts.search.parts import Selected
 from tts.tasks.framing import Framing
 from tts.types import Candidate, Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, StepScores
@@ -34,6 +34,9 @@ class Halving(tts.Strategy):
 
     width: int = 8
     rounds: int = 4
+
+    def needs(self) -> tts.Needs:
+        return tts.Needs(capabilities=("steps",), verifiers=("main",))
 
     async def run(self, search: tts.Search) -> Sequence[Candidate]:
         for _ in range(self.rounds):  # `expand` raises SearchEnded where the budget pays no further row; the solver catches it

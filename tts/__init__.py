@@ -42,12 +42,14 @@ if TYPE_CHECKING:
     from tts.search.ends import Stops as Stops
     from tts.search.ends import Thought as Thought
     from tts.search.ends import Tokens as Tokens
+    from tts.search.needs import Needs as Needs
+    from tts.search.parts import Plan as Plan
+    from tts.search.parts import Selected as Selected
     from tts.search.parts import Selection as Selection
     from tts.search.parts import StopRule as StopRule
     from tts.search.parts import Strategy as Strategy
-    from tts.search.plan import Plan as Plan
+    from tts.search.parts import as_strategy as as_strategy
     from tts.search.plan import parse as parse
-    from tts.search.protocols import Selected as Selected
     from tts.search.search import Search as Search
     from tts.search.selections import Best as Best
     from tts.search.selections import BestOfMajority as BestOfMajority

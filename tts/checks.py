@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -27,38 +28,31 @@ def check_complete(part: Any) -> None:
     )
 
 
-def lacking(part: Any, protocol: type) -> list[str]:
-    """Return the names of a protocol's members that an object does not have."""
-    members = {name for name in (*dir(protocol), *protocol.__annotations__) if not name.startswith("_")}
-    absent = object()
-    return sorted(name for name in members if inspect.getattr_static(part, name, absent) is absent)
+def check_part(part: Any, base: type, what: str) -> None:
+    """Raise ConfigError unless a part is an object of a base class, whose methods are async where those of the base class are.
 
-
-def check_async(part: Any, *names: str) -> None:
-    """Raise ConfigError where a method that will be awaited is a plain function.
-
-    A closure is let through: it may return the coroutine of the function that it wraps.
+    Args:
+        what: the part in the error, such as "the verifier".
     """
-    for name in names:
-        method = _method(part, name)
-        if isinstance(method, FunctionType) and not (inspect.iscoroutinefunction(method) or {*method.__code__.co_freevars} - {"__class__"}):
-            raise ConfigError(f"{_place(part)}.{name} is not async, but will be awaited", hint=f"write async def {name}, without yield")
+    if not isinstance(part, base):
+        raise ConfigError(
+            f"{what} is {shown(part)}, but must be a tts.{base.__name__}", hint=f"write class {type(part).__name__}(tts.{base.__name__})"
+        )
+    _check_methods(type(part), base)
 
 
-def check_plain(part: Any, *names: str) -> None:
-    """Raise ConfigError where a method that will not be awaited is async."""
-    for name in names:
-        if inspect.iscoroutinefunction(_method(part, name)):
-            raise ConfigError(f"{_place(part)}.{name} is async, but will not be awaited", hint=f"write def {name}")
-
-
-def _method(part: Any, name: str) -> Any:
-    method = getattr(part, name)
-    return inspect.unwrap(getattr(method, "__func__", method))
-
-
-def _place(part: Any) -> str:
-    return f"the method {type(part).__module__}:{type(part).__qualname__}"
+@functools.lru_cache(maxsize=256)
+def _check_methods(cls: type, base: type) -> None:
+    """Check each method that both classes have. A closure may return the coroutine of the function that it wraps, so it is let through."""
+    for name, contract in inspect.getmembers(base, inspect.isfunction):
+        method = inspect.unwrap(getattr(cls, name))
+        if name.startswith("_") or not isinstance(method, FunctionType) or {*method.__code__.co_freevars} - {"__class__"}:
+            continue
+        awaited, place = inspect.iscoroutinefunction(contract), f"the method {cls.__module__}:{cls.__qualname__}.{name}"
+        if awaited and not inspect.iscoroutinefunction(method):
+            raise ConfigError(f"{place} is not async, but will be awaited", hint=f"write async def {name}, without yield")
+        if not awaited and inspect.iscoroutinefunction(method):
+            raise ConfigError(f"{place} is async, but will not be awaited", hint=f"write def {name}")
 
 
 _LARGE = 2**63  # what no count and no other number of a search reaches

@@ -13,8 +13,11 @@ _DRAFTS = "removed: drafts made searches of many rows no faster"
 # modules, by their full names
 MODULES: dict[str, str] = {
     "tts.backends.engine.drafts": _DRAFTS,
+    "tts.backends.protocol": "tts.backends.base and tts.backends.capabilities",
     "tts.budget.meter": "tts.budget.account and tts.budget.budget",
     "tts.search.accounting": "tts.search.costs and tts.budget.account",
+    "tts.search.asked_of_search": "removed: a part states its needs itself, by the method needs",
+    "tts.search.protocols": "tts.search.parts and tts.search.needs",
     "tts.moved": "removed: import paths of 0.1 ended with 0.2",
 }
 # public names of packages that load theirs on first use, by their full names

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, StepScores
+from tts.verifiers.base import Calls, StepScores, Verifier
 
 HALF = StepScores(whole=0.5)
 
 
 @dataclass(frozen=True)
-class Instant:
+class Instant(Verifier):
     """Gives every trajectory the score 0.5, and computes nothing."""
 
     name: str = "instant"

@@ -9,7 +9,8 @@ import numpy as np
 
 import tts
 from benchmarks.orchestration.instant import Instant
-from tts.search.protocols import SelectionProtocol
+from tts.search.needs import Needs
+from tts.search.parts import Selection
 from tts.search.search import Search
 from tts.search.selections.best import Best
 from tts.types import Candidate
@@ -23,8 +24,9 @@ class BenchBeam(tts.Strategy):
     """The smallest beam search: expand, score, keep. It times the calls of a search."""
 
     registered_as = "bench_beam"
-    needs = ("steps",)
-    verifiers = ()
+
+    def needs(self) -> Needs:
+        return Needs(capabilities=("steps",))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         beams = [search.root]
@@ -38,7 +40,7 @@ class BenchBeam(tts.Strategy):
             search.finish(beam)
         return search.candidates
 
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         return Best()
 
 

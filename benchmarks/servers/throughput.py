@@ -20,7 +20,8 @@ from tts.backends.openai.rows import row_groups
 from tts.budget.budget import Budget
 from tts.models.registry import ModelRecord
 from tts.search.ends import END, Tokens
-from tts.search.protocols import SelectionProtocol
+from tts.search.needs import Needs
+from tts.search.parts import Selection
 from tts.search.search import Search
 from tts.search.selections.best import Best
 from tts.solver.solver import Solver
@@ -54,9 +55,10 @@ class StepBeam(tts.Strategy):
     """Beam search by steps of so many tokens: expand, score, keep. Its rows depend on each other as those of the rivals do."""
 
     registered_as = "step_beam"
-    needs = ("steps",)
-    verifiers = ()
     job: Job
+
+    def needs(self) -> Needs:
+        return Needs(capabilities=("steps",))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         job, live = self.job, [search.root]
@@ -73,7 +75,7 @@ class StepBeam(tts.Strategy):
                 break
         return search.candidates
 
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         return Best()
 
 

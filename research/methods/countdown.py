@@ -33,7 +33,7 @@ from tts.solver.solver import Solver
 from tts.statistics import Estimate
 from tts.tasks.arithmetic import countdown
 from tts.types import Problem, Solution, Trajectory
-from tts.verifiers.base import Calls, StepScores, Verifier, VerifierProtocol
+from tts.verifiers.base import Calls, StepScores, Verifier
 from tts.verifiers.heads import ProcessVerifier
 
 METHODS = {
@@ -105,7 +105,7 @@ def rows(items: Sequence[Item], verifiers: Sequence[str], budgets: Sequence[int]
     made: list[Row] = []
     for name in verifiers:
         error = VERIFIERS[name]
-        guide: VerifierProtocol = ProcessVerifier(head=LEARNT) if error is None else Reachable(error=error)
+        guide: Verifier = ProcessVerifier(head=LEARNT) if error is None else Reachable(error=error)
         with Solver("pocket", guide, task="countdown") as solver:
             for method in methods:
                 plan = METHODS[method]

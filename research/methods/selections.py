@@ -29,7 +29,8 @@ from tts.experiments.analysis.replay import ReplayedCurve, replay
 from tts.experiments.store.store import Store, default_store
 from tts.experiments.study import config
 from tts.experiments.study.config import StudyConfig
-from tts.search.protocols import Selected
+from tts.search.needs import Needs
+from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.statistics import Estimate, clustered_auc_within
@@ -49,8 +50,8 @@ BASE = "majority"
 class AllScores(tts.Selection):
     """A majority vote that has all candidates scored by every role, so that a pool has all scores."""
 
-    verifiers = tuple(ROLES)
-    scores_all = True
+    def needs(self) -> Needs:
+        return Needs(verifiers=tuple(ROLES), scores_all=True)
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Score with every role, and vote."""

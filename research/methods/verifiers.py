@@ -27,7 +27,7 @@ from research.methods import guides
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import TTSError
 from tts.experiments.store.store import default_store
-from tts.search.protocols import SelectionProtocol
+from tts.search.parts import Selection
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.types import Candidate, Problem
@@ -54,8 +54,6 @@ class Scored(tts.Strategy):
     """
 
     registered_as = "scored"
-    needs = ()
-    verifiers = ()
     count: int
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
 
@@ -68,7 +66,7 @@ class Scored(tts.Strategy):
             assert len(scores) == self.count
         return made
 
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         return Majority()
 
 

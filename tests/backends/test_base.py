@@ -10,9 +10,9 @@ import pytest
 from tts.backends import batching
 from tts.backends.base import Backend, Caps, Counters, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition, TaskRows
 from tts.backends.batching import LoopQueue
+from tts.backends.capabilities import require, value_head_metadata
 from tts.backends.function import FunctionBackend
 from tts.backends.metadata import BackendMetadata, capability_hint, metadata_of
-from tts.backends.protocol import require, value_head_metadata
 from tts.errors import CapabilityError, ConfigError, EngineError
 
 REQUEST = SampleRequest(None, (Row(1, 0, 9), Row(2, 0, 9)), Sampling(), StopCondition())

@@ -17,6 +17,7 @@ from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget, Rates
 from tts.errors import EngineError
+from tts.search.needs import needs_of
 from tts.search.plan import parse
 from tts.search.stop_rules.never import Never
 from tts.search.stop_rules.unanimous import Unanimous
@@ -187,7 +188,7 @@ TYPICAL = 64  # of a solution, by the task "arithmetic"
 
 
 def _spend(plan: str, budget: Budget, problem: str, seed: int, **chaos: Any) -> Solved:
-    needs = parse(plan).selection is not None and bool(parse(plan).selection.verifiers)
+    needs = parse(plan).selection is not None and bool(needs_of(parse(plan).selection).verifiers)
     backend = ChaosBackend(ToyBackend(ToyLanguage(mute=0.1)), seed, rates=RATES[0], **chaos)
     run = make_run(problem, budget, plan, backend, verifiers={"main": ToyVerifier(error=0.1)} if needs else None, seed=seed)
     return asyncio.run(solved([run]))[0]

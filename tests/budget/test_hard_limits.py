@@ -25,7 +25,8 @@ from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import USD_UNIT, Budget, Rates
 from tts.errors import BudgetExceeded, ConfigError, EngineError, TTSError, VerifierError
 from tts.search.ends import END, STEP, SearchEnded, Tokens
-from tts.search.plan import Plan, parse
+from tts.search.parts import Plan
+from tts.search.plan import parse
 from tts.search.search import Search, state_of
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores
@@ -155,7 +156,7 @@ def test_an_array_of_step_scores_is_as_good_as_a_list() -> None:
     done(searched(make_run(PROBLEM, 400, "best_of_n(n=3) | best", ToyBackend(), verifiers={"main": FunctionVerifier(steps)})))
 
 
-class Reads:
+class Reads(tts.Verifier):
     """A verifier on another model, which must read each path from its beginning."""
 
     name, range, oracle, needs, model = "reads", (0.0, 1.0), False, ("value",), "judge"
@@ -333,8 +334,6 @@ def test_a_selection_that_meets_the_end_of_the_budget_leaves_no_failure() -> Non
     from tts.search.selections.majority import Majority
 
     class Asks(Majority):
-        verifiers = ()  # nothing is reserved, so that not all scores can be paid
-
         async def select(self, candidates: Any, search: Any) -> Any:
             assert np.isnan(await search.score([c.trajectory for c in candidates])).any()
             return await super().select(candidates, search)

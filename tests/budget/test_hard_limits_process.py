@@ -16,14 +16,14 @@ from tests.support.chaos import ChaosBackend
 from tests.support.pair import home  # noqa: F401 - a fixture
 from tests.support.runs import Solved, check_books, make_run, searched
 from tts.backends.base import Sampling
-from tts.backends.protocol import text_bound
+from tts.backends.capabilities import text_bound
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import USD_UNIT, Budget, Rates
 from tts.errors import BudgetExceeded, CapabilityError
 from tts.search.ends import END, STEP, Tokens
 from tts.search.search import Search, state_of
 from tts.solver.problem_run import ProblemRun
-from tts.verifiers.base import VerifierProtocol
+from tts.verifiers.base import Verifier
 from tts.verifiers.heads import Probe, ProcessVerifier
 from tts.verifiers.self_evaluation import SelfEvaluation
 from tts.verifiers.toy import ToyVerifier
@@ -71,7 +71,7 @@ def _priced(facts: Any, rates: Rates) -> Any:
     return dataclasses.replace(facts, rates=rates)
 
 
-def run_of(made: Pair, budget: Budget | float, plan: Any, verifier: VerifierProtocol | None = None, **more: Any) -> ProblemRun:
+def run_of(made: Pair, budget: Budget | float, plan: Any, verifier: Verifier | None = None, **more: Any) -> ProblemRun:
     verifiers = more.pop("verifiers", {"main": verifier or ProcessVerifier()})
     return make_run(PROBLEM, budget, plan, made.backend, verifiers=verifiers, **more)
 
@@ -348,7 +348,7 @@ def test_prompts_beyond_what_a_verifier_states_are_named_and_booked() -> None:
         (Probe(head="other"), "has probe, process"),
     ],
 )
-def test_a_head_that_does_not_fit_is_refused_before_anything_is_spent(verifier: VerifierProtocol, message: str) -> None:
+def test_a_head_that_does_not_fit_is_refused_before_anything_is_spent(verifier: Verifier, message: str) -> None:
     made = Pair()
     with pytest.raises(CapabilityError, match=message):
         asyncio.run(run_of(made, 100, "best_of_n | weighted", verifier).solve())

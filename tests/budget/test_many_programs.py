@@ -19,12 +19,13 @@ import pytest
 
 from tests.support.programs import PROBLEMS, Op, Program
 from tests.support.runs import Clock, Solved, check_books, make_run, solved
+from tts.backends.base import Backend
 from tts.backends.function import Answer, Ask, FunctionBackend
-from tts.backends.protocol import BackendProtocol
 from tts.budget.budget import Budget
 from tts.errors import BudgetExceeded, EngineError, VerifierError
 from tts.randomness import hash64
-from tts.search.plan import Plan, parse
+from tts.search.parts import Plan
+from tts.search.plan import parse
 from tts.search.stop_rules.never import Never
 from tts.search.stop_rules.unanimous import Unanimous
 from tts.solver.problem_run import ProblemRun
@@ -86,7 +87,7 @@ def programs(make: Make, first: int, count: int) -> Iterator[list[tuple[ProblemR
         yield batch
 
 
-async def checked(make: Make, backend: BackendProtocol, first: int, count: int) -> Counter[str]:
+async def checked(make: Make, backend: Backend, first: int, count: int) -> Counter[str]:
     """Run programs, check their books one by one and all together; return how they ended."""
     ends: Counter[str] = Counter()
     before, spent = (backend.counters.prompt_tokens, backend.counters.generated_tokens), [0, 0]

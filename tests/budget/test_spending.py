@@ -13,7 +13,9 @@ from tests.support.revising import RevisingTask
 from tests.support.runs import check_books, make_run, searched
 from tts.backends.base import CAPABILITIES
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.search.plan import STRATEGIES, parse
+from tts.search.needs import needs_of
+from tts.search.plan import parse
+from tts.search.tables import STRATEGIES
 from tts.types import Solution
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
@@ -27,7 +29,7 @@ FORMS = (
     | {name: f"{name}(draft='policy')" for name in ("entropy_switching", "spec_reason")}
 )  # with the one model that there is
 LACKS = {need for need in CAPABILITIES if getattr(heavy_tailed().caps, need) in ("absent", False)}
-PLAIN = [name for name in NAMES if not LACKS & {*parse(FORMS.get(name, name)).strategy.needs}]  # what a function of texts can run
+PLAIN = [name for name in NAMES if not LACKS & {*needs_of(parse(FORMS.get(name, name)).strategy).capabilities}]
 
 
 def check_spent(solution: Solution, limit: int) -> None:

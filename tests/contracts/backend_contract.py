@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.support.guard import LIMIT_S
-from tts.backends.base import CAPABILITIES, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
-from tts.backends.protocol import BackendProtocol, prompt_logprobs
+from tts.backends.base import CAPABILITIES, Backend, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
+from tts.backends.capabilities import prompt_logprobs
 from tts.errors import CapabilityError, EngineError, PromptTooLong
 from tts.randomness import SCRATCH_WORD, child_stream
 from tts.tasks.base import split_at
@@ -56,7 +56,7 @@ class BackendContract:
     max_tokens = 24
     head = "truth"
 
-    def make(self) -> BackendProtocol:
+    def make(self) -> Backend:
         raise NotImplementedError
 
     # Helpers --------------------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class BackendContract:
 
     def test_it_is_a_backend_and_states_its_caps(self) -> None:
         backend = self.make()
-        assert isinstance(backend, BackendProtocol)
+        assert isinstance(backend, Backend)
         assert self.name is None or backend.name == self.name
         assert isinstance(backend.identity, str)
         for capability in CAPABILITIES:

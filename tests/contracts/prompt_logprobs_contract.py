@@ -11,8 +11,8 @@ import pytest
 
 from tests.contracts.backend_contract import GREEDY, BackendContract, drained
 from tts.backends.base import Reply
+from tts.backends.capabilities import prompt_logprobs
 from tts.backends.prompt_logprobs import PromptLogprobs
-from tts.backends.protocol import prompt_logprobs
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.errors import ConfigError, PromptTooLong, TTSError
 

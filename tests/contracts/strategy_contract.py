@@ -19,8 +19,10 @@ from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget, Rates
 from tts.errors import CapabilityError, ConfigError
-from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, Plan, parse
-from tts.search.protocols import LimitsThoughts, SelectionProtocol, StrategyProtocol
+from tts.search.needs import needs_of
+from tts.search.parts import Plan, Selection, Strategy
+from tts.search.plan import parse
+from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.solver.solver import Solver
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, PairComparison, Traits
@@ -97,14 +99,14 @@ class StrategyContract:
 
     def test_it_is_a_frozen_dataclass_with_named_parameters_only(self) -> None:
         strategy = self.plan().strategy
-        assert isinstance(strategy, StrategyProtocol)
+        assert isinstance(strategy, Strategy)
         assert strategy.__dataclass_params__.frozen  # type: ignore[attr-defined]
         assert all(f.kw_only for f in dataclasses.fields(strategy) if f.init)  # type: ignore[arg-type]
         for f in dataclasses.fields(strategy):  # type: ignore[arg-type]
             with pytest.raises(dataclasses.FrozenInstanceError):
                 setattr(strategy, f.name, 1)
         assert STRATEGIES.get(self.name)
-        assert all(need in CAPABILITIES for need in strategy.needs)
+        assert all(need in CAPABILITIES for need in needs_of(strategy).capabilities)
         assert hash(strategy) == hash(self.plan().strategy)
 
     def test_its_text_form_parses_back(self) -> None:
@@ -121,8 +123,8 @@ class StrategyContract:
 
     def test_it_has_a_selection_with_and_without_a_verifier(self) -> None:
         strategy = self.plan().strategy
-        assert isinstance(strategy.default_selection(verified=True), SelectionProtocol)
-        assert strategy.default_selection(verified=False).verifiers == ()
+        assert isinstance(strategy.default_selection(verified=True), Selection)
+        assert needs_of(strategy.default_selection(verified=False)).verifiers == ()
 
     # What it spends -------------------------------------------------------------------------------------------------------------
 
@@ -135,7 +137,7 @@ class StrategyContract:
             budget = Budget(**{unit: limit})  # type: ignore[arg-type]
             end = searched(make_run(PROBLEMS[0], budget, self.plan() | SELECTIONS.get("weighted")(), chaos, verifiers=verified()))
             if isinstance(end.solution, ConfigError):  # a budget that its thoughts alone would use up
-                assert isinstance(self.plan().strategy, LimitsThoughts)
+                assert needs_of(self.plan().strategy).thought_tokens
                 continue
             assert end.solution.error is None or (fail and not end.solution.candidates)  # the only rows it could pay failed
             check_books(end.search)
@@ -257,7 +259,7 @@ class StrategyContract:
         check_books(end.search)
 
     def test_what_the_backend_lacks_is_refused_before_anything_is_spent(self) -> None:
-        needs = self.plan().strategy.needs
+        needs = needs_of(self.plan().strategy).capabilities
         model = FunctionBackend(lambda asked: "A: 5")
         lacking = [need for need in needs if getattr(model.caps, need) in ("absent", False)]
         verifiers = {"main": FunctionVerifier(lambda problem, text: 0.5)}

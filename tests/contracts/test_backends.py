@@ -30,7 +30,6 @@ from tts.backends.metadata import BackendMetadata, metadata_of
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.prompt_logprobs import PromptLogprobs
-from tts.backends.protocol import BackendProtocol
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Rates
 from tts.errors import CapabilityError, ConfigError
@@ -79,7 +78,7 @@ class TestToy(SpreadsContract, PromptLogprobsContract):
 
         self.run(check, self.needs)
 
-    def make(self) -> BackendProtocol:
+    def make(self) -> Backend:
         return ToyBackend(ToyLanguage(accuracy=0.4, mute=0.2))
 
 
@@ -95,7 +94,7 @@ class TestToyInsideALine(TestToy):
 class TestChaos(TestToy):
     """The tests' own wrapper keeps the contract too."""
 
-    def make(self) -> BackendProtocol:
+    def make(self) -> Backend:
         return ChaosBackend(ToyBackend(ToyLanguage(accuracy=0.4, mute=0.2)), seed=5, slow=6)
 
     def test_closing_fails_what_is_under_way_and_what_is_asked_later(self) -> None:
@@ -125,14 +124,14 @@ class TestCallable(BackendContract):
     name = "callable"
     prompts = ("a b c", "d", "e f")
 
-    def make(self) -> BackendProtocol:
+    def make(self) -> Backend:
         return FunctionBackend(write)
 
 
 class TestCallableThatCountsNothing(TestCallable):
     """A function that returns bare text: every row is charged what its text can be at most."""
 
-    def make(self) -> BackendProtocol:
+    def make(self) -> Backend:
         return FunctionBackend(write_later)
 
 
@@ -167,7 +166,7 @@ class TestCounting(BackendContract):
 
     prompts = ("a b c", "d", "e f")
 
-    def make(self) -> BackendProtocol:
+    def make(self) -> Backend:
         return Counting()
 
     def test_closing_fails_what_is_under_way_and_what_is_asked_later(self) -> None:
@@ -229,19 +228,19 @@ class TestTransformers(SpreadsContract, PromptLogprobsContract):
     pieces = ("z", "k", "7", "?")
     max_tokens = 10
 
-    def make(self) -> BackendProtocol:
+    def make(self) -> Backend:
         pytest.importorskip("torch").set_num_threads(1)
         pytest.importorskip("transformers")
         return self.tiny(makers())
 
-    def tiny(self, made: dict[str, Any]) -> BackendProtocol:
+    def tiny(self, made: dict[str, Any]) -> Backend:
         return made["tiny_backend"](context=256)
 
 
 class TestEngine(TestTransformers):
     name = "engine"
 
-    def tiny(self, made: dict[str, Any]) -> BackendProtocol:
+    def tiny(self, made: dict[str, Any]) -> Backend:
         return made["tiny_engine"](context=256, threads=1, heads={self.head: self.value_head()})
 
     def value_head(self) -> Any:
@@ -254,7 +253,7 @@ class TestEngine(TestTransformers):
 class TestEngineThatIsShortOfMemory(TestEngine):
     """The same with room for a few paths at a time: work gives way and is computed again."""
 
-    def tiny(self, made: dict[str, Any]) -> BackendProtocol:
+    def tiny(self, made: dict[str, Any]) -> Backend:
         return made["tiny_engine"](context=256, threads=1, kv_budget=28 * 16 * 512, heads={self.head: self.value_head()})
 
 
@@ -281,7 +280,7 @@ class TestOpenAI(TestToy):
         with ExitStack() as self.servers:
             yield
 
-    def make(self) -> BackendProtocol:
+    def make(self) -> Backend:
         url = self.servers.enter_context(serving(ToyServer(prompts=self.prompts)))
         return OpenAIBackend(dataclasses.replace(self.capabilities, root=f"{url}/v1"))
 
@@ -336,7 +335,7 @@ class TestVLLM(SpreadsContract, PromptLogprobsContract):
     max_tokens = 10
     test_opening_counts_the_prompt = TestOpenAI.test_opening_counts_the_prompt
 
-    def make(self) -> BackendProtocol:
+    def make(self) -> Backend:
         return faked()[0]
 
     def run(self, check: Any, *needs: str) -> None:
@@ -354,7 +353,7 @@ class TestVLLMItself(TestVLLM):
     pieces = ("Restart?", " yes", "\n")
     max_tokens = 24
 
-    def make(self) -> BackendProtocol:
+    def make(self) -> Backend:
         return lent("pocket")
 
 

@@ -13,7 +13,7 @@ from tests.support.runs import check_books, make_run, searched, solve
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import VerifierError
-from tts.search.plan import Plan
+from tts.search.parts import Plan
 
 PROBLEM = PROBLEMS[1]
 pytestmark = pytest.mark.usefixtures("revising")

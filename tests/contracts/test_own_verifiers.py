@@ -12,7 +12,7 @@ import tts
 from tests.contracts.verifier_contract import VerifierContract
 from tts.errors import ConfigError, VerifierError
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, PairComparison, StepScores, Traits, Verifier, VerifierProtocol, traits_of
+from tts.verifiers.base import Calls, PairComparison, StepScores, Traits, Verifier, traits_of
 
 
 class Brevity(Verifier):
@@ -23,21 +23,11 @@ class Brevity(Verifier):
 
 
 class TestBrevity(VerifierContract):
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return Brevity()
 
 
-class Scores:
-    """A verifier without the base class."""
-
-    name, range, oracle, needs, model = "scores", (0.0, 1.0), False, (), "policy"
-    score = Brevity.score
-
-    def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        return 0
-
-
-@pytest.mark.parametrize("given", [Brevity(), Scores(), f"{__name__}:Brevity"])
+@pytest.mark.parametrize("given", [Brevity(), f"{__name__}:Brevity"])
 @pytest.mark.parametrize("strategy", ["best_of_n(n=4) | best", "beam(n=4, branching=2) | best"])
 def test_one_method_is_a_verifier(given: Any, strategy: str) -> None:
     found = tts.solve("3 + 4 - 2", tts.Budget(samples=8), model="toy", verifier=given, strategy=strategy)
@@ -54,7 +44,7 @@ def test_its_defaults() -> None:
     made = Brevity()
     assert (made.name, made.range, made.oracle, made.needs, made.model) == ("brevity", (0.0, 1.0), False, (), "policy")
     assert made.bound(3, 5) == 0
-    assert made.traits == traits_of(made) == traits_of(Scores()) == Traits()
+    assert made.traits == traits_of(made) == Traits()
 
 
 class Longer(Brevity):
@@ -103,8 +93,8 @@ class OddTraits(Brevity):
         (Unfinished, r"the class .*:Unfinished has no method score, but must define it"),
         (f"{__name__}:Unfinished", r"the class .*:Unfinished has no method score, but must define it"),
         (Brevity, "make an object of the class"),
-        (Half(), "the verifier Half lacks bound, model, name, needs, oracle, range"),
-        (f"{__name__}:Half", "the verifier '.*:Half' lacks bound, model, name, needs, oracle, range"),
+        (Half(), r"the verifier Half is .*Half.*, but must be a tts.Verifier \(hint: write class Half\(tts.Verifier\)\)"),
+        (f"{__name__}:Half", "the verifier '.*:Half' is .*, but must be a tts.Verifier"),
         (OddTraits(), r"the verifier 'odd_traits' has the traits mappingproxy.*, but they must be of the class Traits"),
         (f"{__name__}:OddTraits", "the verifier 'odd_traits' has the traits"),
     ],

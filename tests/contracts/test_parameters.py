@@ -12,7 +12,7 @@ from tts.checks import check_int, check_number, check_text
 from tts.errors import ConfigError
 from tts.registry import Registry
 from tts.search.ends import Tokens
-from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES
+from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.text_form import parse_call
 from tts.verifiers import VERIFIERS
 

@@ -14,8 +14,10 @@ import pytest
 from tests.contracts.walk import classes_with
 from tests.support.candidates import ScoredSearch, candidates, reordered
 from tests.support.repeats import repeats
-from tts.search.plan import SELECTIONS, parse
-from tts.search.protocols import Selected, SelectionProtocol
+from tts.search.needs import needs_of
+from tts.search.parts import Selected, Selection
+from tts.search.plan import parse
+from tts.search.tables import SELECTIONS
 from tts.types import Candidate
 
 NAN = math.nan
@@ -29,12 +31,12 @@ REWARDS = {"a": 0.31, "b": 0.83, "c": 0.57, "d": 0.11, None: 0.97}
 
 
 @pytest.fixture(params=SELECTIONS.names())
-def selection(request: pytest.FixtureRequest) -> SelectionProtocol:
+def selection(request: pytest.FixtureRequest) -> Selection:
     return SELECTIONS.get(request.param)()
 
 
 def select(
-    selection: SelectionProtocol, of: Sequence[Candidate], scores: Mapping[Any, float] | Sequence[float] = REWARDS,
+    selection: Selection, of: Sequence[Candidate], scores: Mapping[Any, float] | Sequence[float] = REWARDS,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> Selected:  # fmt: skip
     return asyncio.run(selection.select(of, ScoredSearch(scores, of, bounds)))  # type: ignore[arg-type]
@@ -53,19 +55,19 @@ def check_selected(selected: Selected, of: Sequence[Candidate]) -> None:
         assert (chosen.answer, chosen.index, chosen.trajectory) == (original.answer, original.index, original.trajectory)
 
 
-def test_it_is_a_frozen_dataclass_whose_text_parses_back(selection: SelectionProtocol) -> None:
-    assert isinstance(selection, SelectionProtocol)
+def test_it_is_a_frozen_dataclass_whose_text_parses_back(selection: Selection) -> None:
+    assert isinstance(selection, Selection)
     assert selection.__dataclass_params__.frozen  # type: ignore[attr-defined]
     assert all(f.kw_only for f in dataclasses.fields(selection) if f.init)  # type: ignore[arg-type]
     assert SELECTIONS.get(selection.registered_as) is type(selection)
     other = dataclasses.replace(selection, truncated="drop")  # type: ignore[type-var]
     for one in (selection, other):
         assert parse(f"single | {one}").selection == one
-    assert isinstance(selection.verifiers, tuple)
+    assert isinstance(needs_of(selection).verifiers, tuple)
 
 
 @pytest.mark.parametrize("answers", ANSWERS)
-def test_it_chooses_among_what_is_there(selection: SelectionProtocol, answers: list[str | None]) -> None:
+def test_it_chooses_among_what_is_there(selection: Selection, answers: list[str | None]) -> None:
     of = candidates(answers)
     selected = select(selection, of)
     check_selected(selected, of)
@@ -74,7 +76,7 @@ def test_it_chooses_among_what_is_there(selection: SelectionProtocol, answers: l
 
 @repeats(6, 20, "orders")
 @pytest.mark.parametrize("answers", ANSWERS)
-def test_the_order_of_candidates_decides_nothing_but_ties(selection: SelectionProtocol, answers: list[str | None], orders: int) -> None:
+def test_the_order_of_candidates_decides_nothing_but_ties(selection: Selection, answers: list[str | None], orders: int) -> None:
     of = candidates(answers)
     expected = select(selection, of)
     rng = np.random.Generator(np.random.Philox(1))
@@ -86,21 +88,21 @@ def test_the_order_of_candidates_decides_nothing_but_ties(selection: SelectionPr
         assert selected.confidence == pytest.approx(expected.confidence)
 
 
-def test_no_candidate_gives_no_answer(selection: SelectionProtocol) -> None:
+def test_no_candidate_gives_no_answer(selection: Selection) -> None:
     selected = select(selection, [])
     assert (selected.answers, selected.ranked) == ((), ())
     assert math.isnan(selected.confidence)
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_candidates_without_an_answer_give_none_and_no_confidence(selection: SelectionProtocol, count: int) -> None:
+def test_candidates_without_an_answer_give_none_and_no_confidence(selection: Selection, count: int) -> None:
     of = candidates([None] * count)
     selected = select(selection, of)
     check_selected(selected, of)
     assert (selected.answers, selected.confidence) == ((), 0.0)
 
 
-def test_an_unknown_score_is_no_number(selection: SelectionProtocol) -> None:
+def test_an_unknown_score_is_no_number(selection: Selection) -> None:
     of = candidates(["a", "a", "b", "b", None])
     selected = select(selection, of, [NAN, 0.4, 0.2, NAN, NAN])
     check_selected(selected, of)
@@ -109,7 +111,7 @@ def test_an_unknown_score_is_no_number(selection: SelectionProtocol) -> None:
 
 
 @pytest.mark.parametrize("answers", ANSWERS)
-def test_without_one_known_score_it_still_answers(selection: SelectionProtocol, answers: list[str | None]) -> None:
+def test_without_one_known_score_it_still_answers(selection: Selection, answers: list[str | None]) -> None:
     of = candidates(answers)
     selected = select(selection, of, [NAN] * len(of))
     check_selected(selected, of)
@@ -117,15 +119,15 @@ def test_without_one_known_score_it_still_answers(selection: SelectionProtocol, 
 
 
 @pytest.mark.parametrize("bounds", [(-1.0, 1.0), (-math.inf, math.inf)])
-def test_scores_below_zero_do_not_turn_the_choice_around(selection: SelectionProtocol, bounds: tuple[float, float]) -> None:
+def test_scores_below_zero_do_not_turn_the_choice_around(selection: Selection, bounds: tuple[float, float]) -> None:
     of = candidates(["a", "b", "a", "b"])
     selected = select(selection, of, [-0.9, -0.1, -0.8, -0.2], bounds)
     check_selected(selected, of)
-    assert selected.answers[0] == ("b" if selection.verifiers else "a")
+    assert selected.answers[0] == ("b" if needs_of(selection).verifiers else "a")
     assert all(c.weight >= 0 for c in selected.ranked)
 
 
-def test_a_truncated_candidate_votes_only_where_that_is_allowed(selection: SelectionProtocol) -> None:
+def test_a_truncated_candidate_votes_only_where_that_is_allowed(selection: Selection) -> None:
     of = candidates(["a", "a", "b"], truncated=[0, 1])
     rewards = {"a": 0.9, "b": 0.4}
     drop = dataclasses.replace(selection, truncated="drop")  # type: ignore[type-var]
@@ -134,7 +136,7 @@ def test_a_truncated_candidate_votes_only_where_that_is_allowed(selection: Selec
     check_selected(select(drop, of, rewards), of)
 
 
-def test_a_tie_goes_to_the_answer_that_came_first(selection: SelectionProtocol) -> None:
+def test_a_tie_goes_to_the_answer_that_came_first(selection: Selection) -> None:
     for answers in (["x", "y", "y", "x"], ["y", "x", "x", "y"]):
         of = candidates(list(answers))
         assert select(selection, of, [0.5] * 4).answers[0] == answers[0]
@@ -150,7 +152,7 @@ def test_every_selection_is_in_the_table() -> None:
 @pytest.mark.parametrize("cut", [(), (1, 2, 5)])
 @pytest.mark.parametrize("truncated", ["vote", "drop"])
 def test_it_asks_about_no_candidate_of_which_it_said_that_it_never_would(
-    selection: SelectionProtocol, answers: list[str | None], cut: tuple[int, ...], truncated: str
+    selection: Selection, answers: list[str | None], cut: tuple[int, ...], truncated: str
 ) -> None:
     selection = dataclasses.replace(selection, truncated=truncated)  # type: ignore[type-var]
     of = candidates(answers, cut)

@@ -9,8 +9,9 @@ import pytest
 
 from tests.contracts.walk import classes_with
 from tests.support.candidates import candidates
-from tts.search.ends import StopRuleProtocol
-from tts.search.plan import STOP_RULES, parse
+from tts.search.parts import StopRule
+from tts.search.plan import parse
+from tts.search.tables import STOP_RULES
 
 SEQUENCES: tuple[list[str | None], ...] = (
     ["a"] * 12,
@@ -22,24 +23,24 @@ SEQUENCES: tuple[list[str | None], ...] = (
 
 
 @pytest.fixture(params=STOP_RULES.names())
-def rule(request: pytest.FixtureRequest) -> StopRuleProtocol:
+def rule(request: pytest.FixtureRequest) -> StopRule:
     return STOP_RULES.get(request.param)()
 
 
-def test_it_is_a_frozen_dataclass_whose_text_parses_back(rule: StopRuleProtocol) -> None:
-    assert isinstance(rule, StopRuleProtocol)
+def test_it_is_a_frozen_dataclass_whose_text_parses_back(rule: StopRule) -> None:
+    assert isinstance(rule, StopRule)
     assert rule.__dataclass_params__.frozen  # type: ignore[attr-defined]
     assert all(f.kw_only for f in dataclasses.fields(rule) if f.init)  # type: ignore[arg-type]
     assert STOP_RULES.get(rule.registered_as) is type(rule)
     assert parse(f"single | {rule}").stopping == rule
 
 
-def test_without_a_candidate_it_does_not_stop(rule: StopRuleProtocol) -> None:
+def test_without_a_candidate_it_does_not_stop(rule: StopRule) -> None:
     assert rule.should_stop([]) is None
 
 
 @pytest.mark.parametrize("answers", SEQUENCES)
-def test_its_verdict_is_a_function_of_the_candidates(rule: StopRuleProtocol, answers: list[str | None]) -> None:
+def test_its_verdict_is_a_function_of_the_candidates(rule: StopRule, answers: list[str | None]) -> None:
     of = candidates(answers)
     before = copy.copy(of)
     for count in range(1, len(of) + 1):
@@ -52,7 +53,7 @@ def test_its_verdict_is_a_function_of_the_candidates(rule: StopRuleProtocol, ans
     assert of == before
 
 
-def test_candidates_without_an_answer_never_stop_it(rule: StopRuleProtocol) -> None:
+def test_candidates_without_an_answer_never_stop_it(rule: StopRule) -> None:
     of = candidates([None] * 30)
     assert all(rule.should_stop(of[:count]) is None for count in range(1, 31))
 

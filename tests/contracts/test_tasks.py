@@ -13,7 +13,8 @@ from tests.support.runs import make_run, searched
 from tts.backends.function import Answer, FunctionBackend
 from tts.errors import ConfigError
 from tts.search.ends import STEP
-from tts.search.plan import Named
+from tts.search.needs import Needs
+from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.types import Problem, Prompt
@@ -63,12 +64,13 @@ def test_split_joins_to_the_text_and_cuts_where_a_step_ends(task: Any, text: str
         assert task.split("".join(pieces[:end])) == pieces[:end]
 
 
-class Walk(Named):
+class Walk(Strategy):
     """Expands step by step; `pieces` is what it saw."""
 
     registered_as = "walk"
-    needs = ("steps",)
-    verifiers = ()
+
+    def needs(self) -> Needs:
+        return Needs(capabilities=("steps",))
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -82,9 +84,6 @@ class Walk(Named):
             self.pieces.append(t.text)
         self.whole = t.full_text
         return search.candidates
-
-    def size(self, units: int | None) -> Walk:
-        return self
 
     def default_selection(self, *, verified: bool) -> Majority:
         return Majority()

@@ -18,8 +18,7 @@ from tests.support import pair
 from tests.support.judging import ApprovingToy, JudgingToy
 from tests.support.pair import home  # noqa: F401 - a fixture
 from tests.support.programs import Judge as WritingJudge
-from tts.backends.base import Counters
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend, Counters
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import VerifierError
 from tts.search.ends import END, STEP
@@ -27,7 +26,7 @@ from tts.search.search import Search
 from tts.text_form import parse_call
 from tts.types import Problem, Trajectory
 from tts.verifiers import VERIFIERS
-from tts.verifiers.base import Verifier, VerifierProtocol
+from tts.verifiers.base import Verifier
 from tts.verifiers.checker import Checker
 from tts.verifiers.code import sandbox
 from tts.verifiers.code import verifier as code
@@ -48,19 +47,19 @@ from tts.verifiers.toy import ToyVerifier
 class TestChecker(VerifierContract):
     name = "checker"
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return Checker()
 
 
 class TestConfidence(VerifierContract):
     name = "confidence"
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return Confidence()
 
 
 class TestConfidenceOfGroups(TestConfidence):
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return Confidence(measure="logprob", over="lowest", window=8)
 
 
@@ -69,24 +68,24 @@ class TestRules(VerifierContract):
 
     name = "rules"
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return Rules()
 
 
 class TestToyPerfect(VerifierContract):
     name = "toy"
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return ToyVerifier(error=0.0)
 
 
 class TestToyFair(TestToyPerfect):
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return ToyVerifier(error=0.1, seed=4)
 
 
 class TestToyConstant(TestToyPerfect):
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return ToyVerifier(error=0.5)
 
 
@@ -106,17 +105,17 @@ async def later(problem: Problem, text: str) -> float:
 class TestCallableOfTheWhole(VerifierContract):
     name = "callable"
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return FunctionVerifier(length)
 
 
 class TestCallableOfSteps(TestCallableOfTheWhole):
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return FunctionVerifier(each_line, range=(-1.0, 0.0))
 
 
 class TestCallableAsync(TestCallableOfTheWhole):
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return FunctionVerifier(later)
 
 
@@ -126,10 +125,10 @@ class TestProcess(VerifierContract):
     name = "process"
     cut = len("3 + 4 = 7\n")
 
-    def backend(self) -> BackendProtocol:
+    def backend(self) -> Backend:
         return pair.shared_engine()
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return ProcessVerifier()
 
 
@@ -137,7 +136,7 @@ class TestProbe(TestProcess):
     name = "probe"
     rounding = 1e-6
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return Probe()
 
 
@@ -145,14 +144,14 @@ class TestSelfEvaluation(TestProcess):
     name = "self_evaluation"
     rounding = 1e-6
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return SelfEvaluation().filled(pair.record(), pair.shared_engine())
 
 
 class TestSelfEvaluationThatNobodyCounted(TestSelfEvaluation):
     """With its texts given, and its question bounded by its bytes."""
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return SelfEvaluation(question="th?", yes="y", no="n")
 
 
@@ -162,13 +161,13 @@ class TestEnsemble(TestProcess):
     name = "ensemble"
     rounding = 1e-6
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         members = (ProcessVerifier(), SelfEvaluation(), Confidence())
         return Ensemble(members=members, caution=0.5).filled(pair.record(), pair.shared_engine())
 
 
 class TestEnsembleOfSteps(TestEnsemble):
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return Ensemble(members=("process", "probe"), how="min")
 
 
@@ -187,7 +186,7 @@ class TestReward(VerifierContract):
     def own_counters(self) -> Counters:
         return self.served().counters
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         self.served()
         return Reward().filled(None, ToyBackend())
 
@@ -212,7 +211,7 @@ class TestCode(VerifierContract):
         [ended] = await search.expand([search.root], 2, END)
         return [*first, *ended, *await search.extend(first[:1], "so, then\n")]
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return Code(tests="assert True", sandbox="none", seconds=30.0)
 
 
@@ -221,15 +220,15 @@ class TestJudge(VerifierContract):
 
     name = "judge"
 
-    def backend(self) -> BackendProtocol:
+    def backend(self) -> Backend:
         return JudgingToy(ToyLanguage(accuracy=0.5, mute=0.2))
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return Judge(votes=3, max_tokens=16, prompt_tokens=400)
 
 
 class TestJudgeWhosePromptIsReadOnce(TestJudge):
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return Judge(votes=3, max_tokens=16, prompt_tokens=400).filled(None, self.backend())
 
 
@@ -238,27 +237,27 @@ class TestGenRm(VerifierContract):
 
     name = "genrm"
 
-    def backend(self) -> BackendProtocol:
+    def backend(self) -> Backend:
         return ApprovingToy(ToyLanguage(accuracy=0.5, mute=0.2))
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return GenRm(votes=3, max_tokens=16, prompt_tokens=400, yes="1", no="2")
 
 
 class TestGenRmWithoutReasons(TestGenRm):
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return GenRm(votes=0, prompt_tokens=400, yes="1", no="2").filled(None, self.backend())
 
 
 class TestGenRmInWords(TestGenRm):
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return GenRm(votes=2, max_tokens=16, prompt_tokens=400, verdict="words").filled(None, self.backend())
 
 
 class TestMultiAspect(TestGenRm):
     name = "multi_aspect"
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         return MultiAspect(aspects=("logic", "Is it short?"), max_tokens=16, prompt_tokens=400)
 
 
@@ -297,7 +296,7 @@ def test_every_verifier_has_a_contract_class() -> None:
     assert {one.__name__ for one in descendants(Verifier) if one.__module__.startswith("tts.")} - bases == CLASSES
     assert set(classes_with("verifiers", ("score",)).values()) <= CLASSES | bases
     for name in VERIFIERS.names():
-        assert isinstance(parse_call(VERIFIERS, name), VerifierProtocol)
+        assert isinstance(parse_call(VERIFIERS, name), Verifier)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +309,7 @@ def test_every_verifier_has_a_contract_class() -> None:
 )
 def test_what_breaks_the_contract_is_named(fn: object, message: str) -> None:
     class Broken(VerifierContract):
-        def make(self) -> VerifierProtocol:
+        def make(self) -> Verifier:
             return FunctionVerifier(fn)  # type: ignore[arg-type]
 
     async def check(search: object) -> None:
@@ -323,7 +322,7 @@ def test_what_breaks_the_contract_is_named(fn: object, message: str) -> None:
 
 def test_a_judges_score_does_not_depend_on_what_is_scored_with_it() -> None:
     class OfJudge(VerifierContract):
-        def make(self) -> VerifierProtocol:
+        def make(self) -> Verifier:
             return WritingJudge()
 
     OfJudge().test_a_score_depends_neither_on_the_order_nor_on_what_is_scored_with_it()

@@ -12,41 +12,34 @@ import pytest
 
 from tests.support.chaos import ChaosBackend
 from tests.support.runs import check_books, make_run, searched
-from tts.backends.base import CAPABILITIES, Counters
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import CAPABILITIES, Backend, Counters
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.search.ends import END, STEP
 from tts.search.metered_calls import MeteredCalls
-from tts.search.plan import Named
-from tts.search.protocols import SelectionProtocol
+from tts.search.parts import Selection, Strategy
 from tts.search.search import Search, state_of
 from tts.search.selections.majority import Majority
 from tts.types import Candidate, Problem, Trajectory
-from tts.verifiers.base import StepScores, VerifierProtocol, bind, traits_of
+from tts.verifiers.base import StepScores, Verifier, bind, traits_of
 
 Check = Callable[[Search], Awaitable[None]]
 PROBLEM = Problem("3 + 4 - 2 + 9", answer="14", id="p")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Do(Named):
+class Do(Strategy):
     """Runs a check as a strategy."""
 
     registered_as: ClassVar[str] = "do"
-    needs: ClassVar[tuple[str, ...]] = ()
-    verifiers: ClassVar[tuple[str, ...]] = ()
     check: Check
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         await self.check(search)
         return search.candidates
 
-    def size(self, units: int | None) -> Do:
-        return self
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         return Majority()
 
 
@@ -73,10 +66,10 @@ class VerifierContract:
     cut: int = 7
     rounding: float = 0.0
 
-    def make(self) -> VerifierProtocol:
+    def make(self) -> Verifier:
         raise NotImplementedError
 
-    def backend(self) -> BackendProtocol:
+    def backend(self) -> Backend:
         """Return the model that it asks."""
         return ToyBackend(ToyLanguage(accuracy=0.5, mute=0.2))
 
@@ -129,7 +122,7 @@ class VerifierContract:
 
     def test_it_is_a_verifier_and_states_what_it_is(self) -> None:
         verifier = self.make()
-        assert isinstance(verifier, VerifierProtocol)
+        assert isinstance(verifier, Verifier)
         assert self.name is None or verifier.name == self.name
         low, high = verifier.range
         assert low < high

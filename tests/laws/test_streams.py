@@ -15,8 +15,8 @@ from tests.support.runs import make_run, solve, solved
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.ends import END, STEP, Tokens, Until
-from tts.search.plan import Named
-from tts.search.protocols import SelectionProtocol
+from tts.search.needs import Needs
+from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.solver.problem_run import ProblemRun
@@ -27,15 +27,16 @@ LANGUAGE = ToyLanguage(accuracy=0.5, mute=0.1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piecewise(Named):
+class Piecewise(Strategy):
     """One sample, written in many calls; `side`: siblings that are written and left behind on the way."""
 
     registered_as: ClassVar[str] = "piecewise"
-    needs: ClassVar[tuple[str, ...]] = ("steps",)
-    verifiers: ClassVar[tuple[str, ...]] = ()
     cuts: tuple[Until | Tokens, ...] = (STEP,)
     side: int = 0
     lookahead: int = 0
+
+    def needs(self) -> Needs:
+        return Needs(capabilities=("steps",))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         t, turn = search.root, 0
@@ -47,10 +48,7 @@ class Piecewise(Named):
         search.finish(t)
         return search.candidates
 
-    def size(self, units: int | None) -> Piecewise:
-        return self
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         return Majority()
 
 

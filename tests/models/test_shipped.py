@@ -160,8 +160,8 @@ def test_every_shipped_file_has_a_checksum_and_together_they_are_small() -> None
 def test_the_record_says_what_is_loaded() -> None:
     for module in ("torch", "transformers", "numba"):
         pytest.importorskip(module)
+    from tts.backends.capabilities import text_bound
     from tts.backends.engine import build
-    from tts.backends.protocol import text_bound
 
     backend = build(get("pocket"), device="cpu", threads=1)
     process = backend.reward_models["process"].runner

@@ -89,18 +89,11 @@ class BestOfN(tts.BestOfN):
     registered_as = "best_of_n"
 
 
-class Bare:
-    """A strategy without the base class."""
-
-    registered_as = "bare"
-    needs = ()
-    verifiers = ()
+class Bare(tts.Strategy):
+    """A strategy with another default selection."""
 
     async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
         return await search.complete([search.root], n=2)
-
-    def size(self, units: int | None) -> Bare:
-        return self
 
     def default_selection(self, *, verified: bool) -> tts.Selection:
         return Newest()

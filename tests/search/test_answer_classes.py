@@ -22,7 +22,7 @@ from tts.search.stop_rules.entropy import Entropy, answer_entropy
 from tts.search.stop_rules.posterior import Posterior, overtaken
 from tts.search.votes import Candidates, votes_of
 from tts.tasks import extraction
-from tts.tasks.base import Task, TaskProtocol, keyed
+from tts.tasks.base import Task, keyed
 from tts.tasks.math import MathTask
 from tts.tasks.symbolic import SymbolicChecker
 from tts.tasks.text import TextTask
@@ -33,7 +33,7 @@ def path(text: str, node: int = 0) -> Trajectory:
     return Trajectory(None, text, (), (), "finished", 0, node, 1, 1)
 
 
-def classes(task: TaskProtocol, texts: Sequence[str], seconds_left: Callable[[], float | None] = lambda: None) -> Answers:
+def classes(task: Task, texts: Sequence[str], seconds_left: Callable[[], float | None] = lambda: None) -> Answers:
     answers = Answers(task, seconds_left)
     asyncio.run(answers.add([path(text, node) for node, text in enumerate(texts)]))
     return answers

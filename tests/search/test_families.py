@@ -12,8 +12,9 @@ from tts.backends.base import Caps
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import CapabilityError, ConfigError, TTSError
 from tts.search.families import FAMILIES, RunSetting, lacking, nearest
-from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, parse
-from tts.search.protocols import GoesByPairs, ShowsSolutions
+from tts.search.needs import needs_of
+from tts.search.plan import parse
+from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.solver.settings import setting_of
 from tts.text_form import parse_call
 from tts.verifiers import VERIFIERS
@@ -37,22 +38,20 @@ def test_the_tables_of_methods_have_every_part_and_no_other() -> None:
 @pytest.mark.parametrize("name", STRATEGIES.entries)
 def test_it_states_what_a_strategy_needs(name: str) -> None:
     strategy = parse(name).strategy
-    prompts = strategy.prompts if isinstance(strategy, ShowsSolutions) else ()
-    needs = [*strategy.needs, *(["verifier"] if strategy.verifiers else []), *prompts]
-    assert rows()[name][1] == ("; ".join(needs) or "chat only")
+    needs = needs_of(strategy)
+    named = [*needs.capabilities, *(["verifier"] if needs.verifiers else []), *needs.prompts]
+    assert rows()[name][1] == ("; ".join(named) or "chat only")
 
 
 @pytest.mark.parametrize("name", STOP_RULES.entries)
 def test_it_states_what_a_stop_rule_needs(name: str) -> None:
-    scored = hasattr(STOP_RULES.get(name)(), "verifier")
-    assert rows()[name][1] == ("verifier" if scored else "chat only")
+    assert rows()[name][1] == ("verifier" if needs_of(STOP_RULES.get(name)()).verifiers else "chat only")
 
 
 @pytest.mark.parametrize("name", SELECTIONS.entries)
 def test_it_states_what_a_selection_needs(name: str) -> None:
-    selection = SELECTIONS.get(name)()
-    compares = " that compares" if isinstance(selection, GoesByPairs) else ""
-    assert rows()[name][1] == (f"verifier{compares}" if selection.verifiers else "chat only")
+    needs = needs_of(SELECTIONS.get(name)())
+    assert rows()[name][1] == (f"verifier{' that compares' if needs.pairs else ''}" if needs.verifiers else "chat only")
 
 
 @pytest.mark.parametrize("name", sorted(set(VERIFIERS.entries) - {"ensemble"}))  # which needs what its members need
@@ -131,7 +130,7 @@ def test_a_task_has_its_prompts() -> None:
     }  # fmt: skip
     assert runs("toy") - runs("toy countdown") >= {"sequential_revision"}
     lacks = {"token_ids", "logprobs", "next_logprobs"}
-    assert runs("function") == {name for name in runs("toy") if not lacks & {*parse(name).strategy.needs}}
+    assert runs("function") == {name for name in runs("toy") if not lacks & {*needs_of(parse(name).strategy).capabilities}}
 
 
 @pytest.mark.parametrize(

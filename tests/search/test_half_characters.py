@@ -82,7 +82,7 @@ class HalfBackend(ToyBackend):
 
 
 @dataclass(frozen=True)
-class Asks:
+class Asks(tts.Verifier):
     """A verifier whose prompts have halves, and that asks for the next token behind one."""
 
     name: str = "asks"

@@ -17,6 +17,7 @@ from tts.backends.function import Answer, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
+from tts.search.needs import needs_of
 from tts.search.plan import parse
 from tts.search.strategies.archon import CRITIQUE, RANK, order_of
 from tts.search.strategies.forest_of_thought import EXPERT
@@ -211,7 +212,7 @@ def test_the_fittest_become_parents_and_wander_to_the_next_island() -> None:
 
 
 def test_one_generation_takes_no_other_prompt() -> None:
-    assert parse("mind_evolution(n=3, generations=1)").strategy.prompts == ()  # type: ignore[attr-defined]
+    assert needs_of(parse("mind_evolution(n=3, generations=1)").strategy).prompts == ()
     alone = evolved("mind_evolution(n=3, islands=2, generations=1)", lambda text, draw: f"\\boxed{{{int(draw * 9)}}}", lambda text: 0.5)
     assert alone.solution.usage.samples == 6
 

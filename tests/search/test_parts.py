@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import pickle
 import sys
 import types
@@ -15,6 +14,7 @@ import pytest
 
 import tts
 from tests.search import places
+from tts.search.needs import needs_of
 from tts.search.selections import Best
 
 SUM = "3 + 4 - 2 + 9 - 1"
@@ -53,12 +53,7 @@ class Whole(tts.Strategy):
 
 class Asking(tts.Strategy):
     async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
-        def inner() -> Any:  # what a nested function uses counts
-            return search.ask([search.root], "?", ["1"])
-
-        await search.extend([search.root], "Wait")
-        await inner()
-        await search.hidden([search.root])
+        await search.ask([search.root], "?", ["1"])
         await search.score([search.root])
         return search.candidates
 
@@ -86,102 +81,125 @@ def test_a_strategy_is_its_run() -> None:
     assert solved(Twice).candidates == solved("best_of_n(n=2) | majority").candidates
 
 
-def test_what_it_asks_for_is_read_from_its_methods() -> None:
-    assert (Twice().needs, Twice().verifiers) == ((), ())
-    assert (Guided().needs, Guided().verifiers) == (("steps",), ("judge",))
-    assert Guided(verifier="main").verifiers == ("main",)
-    assert (Whole().needs, Whole().verifiers) == ((), ())
-    assert (Asking().needs, Asking().verifiers) == (("next_logprobs", "extend", "hidden"), ("main",))
+def test_without_a_declaration_only_its_verifier_is_known() -> None:
+    assert needs_of(Twice()) == needs_of(Whole()) == needs_of(Asking()) == needs_of(Last()) == needs_of(Second()) == tts.Needs()
+    assert needs_of(Guided()) == tts.Needs(verifiers=("judge",))
+    assert needs_of(Guided(verifier="main")) == tts.Needs(verifiers=("main",))
 
 
-def timed(method: Any) -> Any:
-    async def run(*args: Any) -> Any:  # it says not what it wraps
-        return await method(*args)
-
-    return run
+class Declaring(Asking):
+    def needs(self) -> tts.Needs:
+        return tts.Needs(capabilities=("next_logprobs",), verifiers=("main",))
 
 
-def logged(method: Any) -> Any:
-    @functools.wraps(method)
-    async def run(*args: Any) -> Any:
-        return await method(*args)
+class OfTwo(Asking):
+    """Declares as classes of 0.2 do."""
 
-    return run
+    needs = ("steps",)  # type: ignore[assignment]
+    verifiers = ("main",)
+    gives_scores = ("own",)
+    prompts = ("fuse",)
+    effort = "low"
+    thought_tokens = 8
+    compares_in = "usd"
 
+    @property
+    def needs_of_models(self) -> dict[str, tuple[str, ...]]:
+        return {"large": ("steps",)}
 
-class Helped(tts.Strategy):
-    """Its own methods, and those of other objects, have the names of a search's."""
-
-    def score(self, ts: Sequence[Any]) -> list[int]:
-        found: list[int] = []
-        found.extend(range(len(ts)))
-        return found
-
-    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
-        self.score([self.ask, self.hidden])
-        return await search.complete([search.root], n=2)
-
-    ask = hidden = "no method of a search"
+    def check_task(self, task: tts.Task) -> None:
+        raise tts.ConfigError("not this one")
 
 
-class Mixin:
-    """What a mixin and what a static method ask for counts, by whatever name the search has."""
-
-    async def scored(self, tree: tts.Search) -> Any:
-        return await tree.score([tree.root])
-
-
-class Mixed(Mixin, tts.Strategy):
-    @staticmethod
-    async def _cue(search: tts.Search) -> None:
-        await search.extend([search.root], "Wait")
-
-    @timed
-    async def run(self, it: Any) -> Sequence[tts.Candidate]:
-        async def inner() -> Any:
-            return await it.ask([it.root], "?", ["1"])
-
-        return await inner()
+class PairsOfTwo(Last):
+    judge = "main"
+    pairs_each = 3
+    scores_all = True
+    verifiers = ("main",)
 
 
-class Wrapped(tts.Strategy):
-    @logged
-    async def run(self, it: Any) -> Sequence[tts.Candidate]:
-        self.search = it
-        await self.search.hidden([it.root])
-        return it.candidates
+class JudgedOfTwo(Second):
+    verifier = "main"
+    aggregate = "min"
 
 
-async def cue(self: Any, search: tts.Search) -> Any:
-    return await search.ask([search.root], "?", ["1"])
+class OddlyOfTwo(Second):
+    verifier = "main"  # without an aggregation no score was read
 
 
-class Kept(Wrapped):
-    """What partial methods ask for counts."""
-
-    cue = functools.partialmethod(cue)
-
-
-class Asks(tts.Selection):
-    async def select(self, candidates: Sequence[tts.Candidate], it: Any) -> tts.Selected:
-        await it.score([c.trajectory for c in candidates])
-        return tts.Selected((), (), 1.0)
-
-
-def test_only_what_is_asked_of_the_search_counts() -> None:
-    assert (Helped().needs, Helped().verifiers) == ((), ())
-    assert (Mixed().needs, Mixed().verifiers) == (("next_logprobs", "extend"), ("main",))
-    assert (Wrapped().needs, Wrapped().verifiers) == (("hidden",), ())
-    assert (Kept().needs, Kept().verifiers) == (("next_logprobs", "hidden"), ())
-    assert (Asks().verifiers, Last().verifiers) == (("main",), ())
+def test_a_class_of_the_last_version_declares_by_attributes() -> None:
+    part = OfTwo()
+    assert needs_of(part) == tts.Needs(
+        capabilities=("steps", "efforts"), verifiers=("main",), scores=("own",), prompts=("fuse",), thought_tokens=8, unit="usd",
+        models={"large": ("steps",)}, task=part.check_task,
+    )  # fmt: skip
+    assert needs_of(PairsOfTwo()) == tts.Needs(verifiers=("main",), pairs={"main": 3}, scores_all=True)
+    assert needs_of(JudgedOfTwo()) == tts.Needs(verifiers=("main",), aggregate="min")
+    assert needs_of(OddlyOfTwo()) == tts.Needs()
 
 
-def test_what_a_class_states_goes_before_what_is_read() -> None:
-    class Stated(Asking):
-        needs = ("steps",)
-        verifiers = ()
+def test_what_is_declared_is_refused_before_anything_is_spent_and_the_rest_when_it_is_asked_for() -> None:
+    """The words are the same, and what was spent is said."""
 
-    assert (Stated().needs, Stated().verifiers) == (("steps",), ())
+    class Mute(tts.Strategy):
+        async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+            await search.complete([search.root], n=2)
+            await search.ask([search.root], "?", ["1"])
+            return search.candidates
+
+    class Told(Mute):
+        def needs(self) -> tts.Needs:
+            return tts.Needs(capabilities=("next_logprobs",))
+
+    asked: list[str] = []
+
+    def model(ask: tts.Ask) -> str:
+        asked.append("x")
+        return "A: 5"
+
+    words = "needs the capability 'next_logprobs', which the backend 'callable' lacks"
+    with pytest.raises(tts.CapabilityError, match=words):
+        tts.solve("x", 100, backend=model, strategy=Told())
+    assert not asked
+    late = tts.solve("x", 100, backend=model, strategy=Mute())
+    assert len(asked) == len(late.candidates) == 2
+    assert late.error is not None
+    assert f"{words}; until then, 2 samples took {late.usage.tokens} tokens" in late.error.cause
+    assert late.error.hint.endswith("a strategy that declares this in its method needs is refused before anything is spent")
+
+
+def test_what_is_no_needs_is_named() -> None:
+    class Odd(Twice):
+        needs = "steps"  # type: ignore[assignment]
+
+    with pytest.raises(tts.ConfigError, match=r"the needs of Odd are 'steps', but must be tts\.Needs"):
+        solved(Odd)
+    with pytest.raises(tts.ConfigError, match=r"capabilities is 'steps', but must be a tuple of names"):
+        tts.Needs(capabilities="steps")  # type: ignore[arg-type]
+    with pytest.raises(tts.ConfigError, match=r"a capability of Needs is 'step', but no .*steps"):
+        tts.Needs(capabilities=("step",))
+
+
+@tts.as_strategy
+async def two(search: tts.Search) -> Sequence[tts.Candidate]:
+    return await search.complete([search.root], n=2)
+
+
+def test_a_function_of_a_search_is_made_a_strategy() -> None:
+    assert solved(two).candidates == solved(Twice).candidates
+    assert solved(f"{__name__}:two").strategy == solved(two).strategy == f"{__name__}:two | majority"
+
+    async def nothing(search: tts.Search) -> None:
+        await search.complete([search.root], n=3)
+
+    needing = tts.as_strategy(nothing, tts.Needs(verifiers=("main",)))
+    assert len(solved(tts.as_strategy(nothing)).candidates) == 3
+    with pytest.raises(tts.ConfigError, match="scores with the role 'main', but no verifier has it"):
+        solved(needing)
+    with pytest.raises(tts.ConfigError, match=r"must begin with a strategy \(hint: write tts\.as_strategy\(FUNCTION\)\)"):
+        solved(nothing)
+    with pytest.raises(tts.ConfigError, match=r"but must be an async function of a search \(hint: write async def\)"):
+        tts.as_strategy(lambda search: search.candidates)
 
 
 def test_the_default_selection_goes_by_whether_there_is_a_verifier() -> None:
@@ -197,21 +215,20 @@ def test_a_step_strategy_spends_and_scores_within_its_budget() -> None:
         solved(Guided(), verifier="toy(error=0.05)")
 
 
-def test_a_role_without_a_backend_capability_is_refused_before_anything_is_spent() -> None:
+def test_a_capability_that_is_missing_is_refused_before_anything_is_spent() -> None:
     with pytest.raises(tts.CapabilityError, match="needs the capability 'next_logprobs', which the backend 'callable' lacks"):
-        tts.solve("x", 100, backend=lambda ask: "no", strategy=Asking, verifier=lambda problem, text: 0.5)
+        tts.solve("x", 100, backend=lambda ask: "no", strategy=Declaring, verifier=lambda problem, text: 0.5)
 
 
 def test_a_stop_rule_and_a_selection_are_one_method_each() -> None:
     solution = solved(tts.BestOfN(n=8) | Second | Last)
     assert (len(solution.candidates), solution.stopped_by) == (2, "two are enough")
     assert solution.answer == solution.candidates[0].answer
-    assert (Last().verifiers, Last().may_score(solution.candidates[0], 0), Last().scores_all) == ((), False, False)
 
     class Scored(Last):
         verifier = "main"
 
-    assert Scored().verifiers == ("main",)
+    assert needs_of(Scored()) == tts.Needs(verifiers=("main",))
     assert Scored().may_score(solution.candidates[0], 0)
 
 
@@ -349,7 +366,7 @@ def test_parts_that_are_no_dataclasses_are_equal_by_class_and_content() -> None:
             "best_of_n | tests.search.places:Spoken",
             r"places:Spoken' \(a Spoken\) is neither a stop rule nor a selection: it has no should_stop and no select",
         ),
-        ("tests.search.places:Spoken", r"places:Spoken' \(a Spoken\), but must begin with a strategy: it lacks .*run, size"),
+        ("tests.search.places:Spoken", r"places:Spoken' \(a Spoken\), but must begin with a strategy"),
         ("tests.search.places:NUMBER", r"but must be a class or a function \(hint: write a function that returns it\)"),
         ("tests.search.places:Gone", r"has no 'Gone' \(hint: it has .*Constant"),
         ("tests.search.places:Outer.Iner", r"'tests.search.places:Outer' \(.*\) has no 'Iner' \(hint: it has Inner\)"),

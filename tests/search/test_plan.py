@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tts.checks import lacking
 from tts.errors import ConfigError
-from tts.search.ends import StopDecision, StopRuleProtocol
-from tts.search.plan import Named, Plan, parse
-from tts.search.protocols import SelectionProtocol, StrategyProtocol
+from tts.search.ends import StopDecision
+from tts.search.parts import Plan, Strategy
+from tts.search.plan import parse
 from tts.search.selections.majority import Majority
 from tts.text_form import parse_call
 from tts.types import Candidate
@@ -155,22 +153,9 @@ class Half:
         return search.candidates
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unsized(Named):
-    registered_as: ClassVar[str] = "unsized"
-    needs: ClassVar[tuple[str, ...]] = ()
-    verifiers: ClassVar[tuple[str, ...]] = ()
-
+class Whole(Strategy):
     async def run(self, search: Any) -> Sequence[Candidate]:
         return search.candidates
-
-
-class Whole(Unsized):
-    def size(self, units: int | None) -> Whole:
-        return self
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
-        return Majority()
 
 
 class Rule:
@@ -190,26 +175,20 @@ class Needy(Whole):
         self.width = width
 
 
-def test_a_strategy_that_lacks_members_is_told_which() -> None:
-    for attempt in (Unsized, Unsized()):
-        with pytest.raises(ConfigError) as caught:
-            Plan.of(attempt)
-        assert caught.value.cause == "Unsized has run, but is no strategy: it lacks default_selection, size"
-        assert caught.value.hint == "subclass tts.Strategy, which has defaults for them"
-    with pytest.raises(
-        ConfigError, match="Half has run, but is no strategy: it lacks default_selection, needs, registered_as, size, verif"
-    ):
-        Plan.of(Half())
-    assert lacking(Half(), StrategyProtocol) == ["default_selection", "needs", "registered_as", "size", "verifiers"]
-    assert lacking(Whole(), StrategyProtocol) == lacking(Majority(), SelectionProtocol) == []
+@pytest.mark.parametrize("attempt", [Half, Half()], ids=("class", "object"))
+def test_a_part_without_its_base_class_is_told_which_one_to_write(attempt: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Plan.of(attempt)
+    assert str(caught.value) == "Half has run, but is no tts.Strategy (hint: write class Half(tts.Strategy): the rest has defaults)"
 
 
 def test_so_are_a_stop_rule_and_a_selection() -> None:
-    with pytest.raises(ConfigError, match="Rule has should_stop, but is no stop rule: it lacks registered_as"):
+    with pytest.raises(ConfigError, match=r"Rule has should_stop, but is no tts.StopRule \(hint: write class Rule\(tts.StopRule\)"):
         parse("single") | Rule()
-    with pytest.raises(ConfigError, match="Choice has select, but is no selection: it lacks may_score, verifiers"):
+    with pytest.raises(ConfigError, match=r"Choice has select, but is no tts.Selection \(hint: write class Choice\(tts.Selection\)"):
         parse("single") | Choice
-    assert lacking(Rule(), StopRuleProtocol) == ["registered_as"]
+    with pytest.raises(ConfigError, match=r"the stop rule is .*, but must be a tts\.StopRule"):
+        Plan(parse("single").strategy, Majority())  # type: ignore[arg-type]
 
 
 def test_a_class_stands_for_itself_with_defaults() -> None:

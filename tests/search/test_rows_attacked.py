@@ -19,15 +19,16 @@ from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget, Rates
 from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded, Tokens
-from tts.search.plan import Plan
+from tts.search.needs import Needs
+from tts.search.parts import Plan
 from tts.verifiers.base import StepScores
 
 
 class Does(tts.Strategy):
     """A strategy that is a function."""
 
-    needs = ("steps",)
-    verifiers = ()
+    def needs(self) -> Needs:
+        return Needs(capabilities=("steps",))
 
     def __init__(self, run: Callable[[Any], Awaitable[Any]]) -> None:
         self._run = run

@@ -10,15 +10,16 @@ import pytest
 
 import tts
 from tests.support.runs import make_run, searched
+from tts.backends.capabilities import require
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.openai.prompt import extra_members
 from tts.backends.openai.reply import ServerReply
-from tts.backends.protocol import require
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage, tokens_of
 from tts.errors import CapabilityError, ConfigError
 from tts.models.registry import ModelRecord
 from tts.search.ends import SearchEnded, Tokens
+from tts.search.needs import Needs
 from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Candidate
 from tts.verifiers.checker import Checker
@@ -31,7 +32,8 @@ OPENED = "3 + 4 <think>\n"
 class Beginning(tts.Strategy):
     """Begins a thought, and says that the budget is used up."""
 
-    needs = ("extend",)
+    def needs(self) -> Needs:
+        return Needs(capabilities=("extend",))
 
     async def run(self, search: tts.Search) -> Sequence[Candidate]:
         await search.expand([search.root], 1, Tokens(4))

@@ -20,6 +20,7 @@ from tts.errors import CapabilityError, ConfigError
 from tts.models import registry
 from tts.models.registry import ModelRecord, thought_marks
 from tts.search.ends import Thought
+from tts.search.needs import Needs
 from tts.statistics.proportions import wilson
 from tts.thoughts import THINK, ThoughtMarks
 from tts.trace.trace import Trace
@@ -212,7 +213,8 @@ def test_traces_know_which_part_of_a_text_is_thought() -> None:
 
 def test_a_thought_ends_where_it_is_asked_to() -> None:
     class Ending(tts.Strategy):
-        needs = ("extend",)
+        def needs(self) -> Needs:
+            return Needs(capabilities=("extend",))
 
         async def run(self, search: tts.Search) -> Sequence[Candidate]:
             ((t,),) = await search.expand([search.root], 1, Thought(200))

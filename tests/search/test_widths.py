@@ -24,9 +24,9 @@ from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget
 from tts.registry import Registry
-from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.search.row_queue import MOST_ROWS as MOST_OF_A_WAVE
 from tts.search.selections.league import fixtures
+from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.types import Solution
 from tts.verifiers.toy import ToyVerifier
 

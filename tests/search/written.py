@@ -7,12 +7,12 @@ from typing import Any
 
 import tts
 from tests.support.runs import Solved, check_books, make_run, searched
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.search import Search
 from tts.types import Candidate, Solution, Usage
-from tts.verifiers.base import VerifierProtocol
+from tts.verifiers.base import Verifier
 
 Body = Callable[[Search], Awaitable[Sequence[Candidate] | None]]
 PROBLEM = "3 + 4 - 2"
@@ -36,12 +36,12 @@ def toy(accuracy: float = 0.5) -> ToyBackend:
 
 def run(
     body: Body,
-    backend: BackendProtocol | None = None,
+    backend: Backend | None = None,
     *,
     budget: Budget | float = 4000,
     selection: Any = None,
     gives: Sequence[str] = (),
-    verifiers: dict[str, VerifierProtocol] | None = None,
+    verifiers: dict[str, Verifier] | None = None,
     **more: Any,
 ) -> Solved:
     plan: Any = Written(body, gives)

@@ -16,9 +16,9 @@ from starlette.testclient import TestClient
 
 from tests.serve.asking import scored
 from tests.support.guard import LIMIT_S
+from tts.backends.capabilities import prompt_logprobs
 from tts.backends.engine import EngineBackend
 from tts.backends.prompt_logprobs import PromptLogprobs
-from tts.backends.protocol import prompt_logprobs
 from tts.models import registry
 from tts.serve.app import create_app
 from tts.serve.config import gateway_config

@@ -21,8 +21,8 @@ pytest.importorskip("numba", reason="the extra engine is not installed")
 
 import tts
 from tests.serve.asking import serving, url_of
+from tts.backends.capabilities import prompt_logprobs
 from tts.backends.engine import EngineBackend
-from tts.backends.protocol import prompt_logprobs
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.experiments.datasets import arithmetic
 from tts.models import registry

@@ -20,7 +20,7 @@ from tts.blame import Blame
 from tts.errors import EngineError, TTSError, VerifierError
 from tts.tasks.arithmetic.task import ArithmeticTask
 from tts.types import Problem, Solution, Trajectory
-from tts.verifiers.base import PairComparison, StepScores, Traits
+from tts.verifiers.base import PairComparison, StepScores, Traits, Verifier
 from tts.verifiers.toy import ToyVerifier
 
 KINDS = (SystemExit, MemoryError, RecursionError, asyncio.CancelledError, GeneratorExit, StopIteration, StopAsyncIteration, KeyError)
@@ -77,7 +77,7 @@ for _name in ("open", "sample", "extend", "score", "count"):
     setattr(FaultyBackend, _name, _faulty(_name))
 
 
-class FaultyVerifier:
+class FaultyVerifier(Verifier):
     """A verifier one call of which fails or breaks its contract."""
 
     name, oracle, needs, model, range = "faulty", False, (), "policy", (0.0, 1.0)

@@ -13,8 +13,8 @@ from tests.support.runs import make_run, searched
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
 from tts.search.ends import STEP
-from tts.search.plan import Named
-from tts.search.protocols import SelectionProtocol
+from tts.search.needs import Needs
+from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.types import Candidate, Problem
@@ -59,11 +59,12 @@ def secrets_behind(start: Any) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spy(Named):
+class Spy(Strategy):
     registered_as: ClassVar[str] = "spy"
-    needs: ClassVar[tuple[str, ...]] = ()
-    verifiers: ClassVar[tuple[str, ...]] = ("main",)
     found: list[str] = field(default_factory=list, compare=False, init=False)
+
+    def needs(self) -> Needs:
+        return Needs(verifiers=("main",))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         self.found.extend(secrets_behind(search))
@@ -73,10 +74,7 @@ class Spy(Named):
         self.found.extend(secrets_behind(search))
         return search.candidates
 
-    def size(self, units: int | None) -> Spy:
-        return self
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         return Majority()
 
 

@@ -17,8 +17,7 @@ from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, TTSError
 from tts.search.ends import END, SearchEnded
-from tts.search.plan import Named
-from tts.search.protocols import SelectionProtocol
+from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.solver.model_cache import LOOP
@@ -173,12 +172,10 @@ def test_an_exit_in_a_function_is_an_error_and_later_calls_are_served(form):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Drafted(Named):
+class Drafted(Strategy):
     """Draft with one model, then write with the policy; both are candidates."""
 
     registered_as: ClassVar[str] = "drafted"
-    needs: ClassVar[tuple[str, ...]] = ()
-    verifiers: ClassVar[tuple[str, ...]] = ()
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         await search.complete([search.root], model="draft")
@@ -186,10 +183,7 @@ class Drafted(Named):
         search.finish(child)
         return search.candidates
 
-    def size(self, units: int | None) -> Drafted:
-        return self
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         return Majority()
 
 

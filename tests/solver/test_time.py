@@ -39,7 +39,7 @@ def test_a_candidate_that_was_held_back_for_is_counted_once() -> None:
     assert end.solution.confidence == 0.5
 
 
-class Judge:
+class Judge(tts.Verifier):
     name, range, oracle, needs, model = "judge", (0.0, 1.0), False, (), "policy"
 
     async def score(self, problem: tts.Problem, trajectories: Sequence[Trajectory], calls: Any) -> list[StepScores]:

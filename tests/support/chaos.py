@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Counters, Extension, Reply, Row, RowSet, Sample, SampleRequest
+from tts.backends.base import Backend, Counters, Extension, Reply, Row, RowSet, Sample, SampleRequest
+from tts.backends.capabilities import prompt_logprobs, text_bound
 from tts.backends.metadata import BackendMetadata, metadata_of
 from tts.backends.prompt_logprobs import PromptLogprobs
-from tts.backends.protocol import BackendProtocol, prompt_logprobs, text_bound
 from tts.budget.budget import Rates
 from tts.errors import EngineError
 from tts.randomness import hash64
@@ -22,7 +22,7 @@ from tts.types import Prompt
 FAILURE = "ChaosFailure"
 
 
-class ChaosBackend:
+class ChaosBackend(Backend):
     """Wraps a backend: what rows say is the inner backend's; when, in which order and whether they arrive is not.
 
     Every decision is a hash of the row's stream and position (of the text, for reads), so that it is the same under any
@@ -41,7 +41,7 @@ class ChaosBackend:
 
     def __init__(
         self,
-        inner: BackendProtocol,
+        inner: Backend,
         seed: int,
         fail: float = 0.0,
         slow: int = 4,

@@ -13,7 +13,7 @@ from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage, tokens_of
 from tts.randomness import uniform
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, StepScores
+from tts.verifiers.base import Calls, StepScores, Verifier
 
 
 class OddBackend(ToyBackend):
@@ -80,7 +80,7 @@ class EndsAtRandom(ToyBackend):
 
 
 @dataclass(frozen=True)
-class OddVerifier:
+class OddVerifier(Verifier):
     """A verifier with a fault: "nan", "few" (too few scores), "range", "steps" (a wrong number of step scores), "raises", or none: "".
 
     Args:

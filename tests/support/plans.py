@@ -15,14 +15,15 @@ from tests.support.odd import OddLogprobs, OddVerifier
 from tests.support.programs import PROBLEMS
 from tests.support.revising import RevisingTask
 from tests.support.runs import Clock, Solved, check_books, make_run, searched
+from tts.backends.base import Backend
 from tts.backends.function import Answer, Ask, FunctionBackend
-from tts.backends.protocol import BackendProtocol
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget, Rates
 from tts.errors import ConfigError, TTSError
 from tts.randomness import hash64
-from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, parse
+from tts.search.plan import parse
+from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.types import Solution
 from tts.verifiers.confidence import Confidence
 from tts.verifiers.toy import ToyVerifier
@@ -93,7 +94,7 @@ def _drawn(part: Any, name: str, rng: random.Random) -> str:
             return text
 
 
-def make_model(program: PlanProgram) -> BackendProtocol:
+def make_model(program: PlanProgram) -> Backend:
     """Return the model of a program."""
     kind, seed = program.model, program.number
     if kind in ("function", "lies", "raises", "thinks"):

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget
 from tts.search.ends import END, STEP, Tokens
-from tts.search.plan import Named
-from tts.search.protocols import SelectionProtocol
+from tts.search.needs import Needs
+from tts.search.parts import Selection, Strategy
 from tts.search.search import Search, state_of
 from tts.search.selections.majority import Majority
 from tts.types import Candidate, Problem, Trajectory
-from tts.verifiers.base import Calls, StepScores
+from tts.verifiers.base import Calls, StepScores, Verifier
 
 PROBLEMS = ("3 + 4", "3 + 4 - 2", "10 - 7 + 5 - 20", "1 + 1 + 1 + 1 + 1 + 1", "-5 + 2")
 _UNTIL = (STEP, END, Tokens(1), Tokens(4), Tokens(30))
@@ -31,11 +31,10 @@ Op = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program(Named):
+class Program(Strategy):
     """Does what it is told, one call after another. Each op is (call, which trajectories, how many, a choice of the call's own)."""
 
-    registered_as: ClassVar[str] = "program"
-    needs: ClassVar[tuple[str, ...]] = ("steps", "extend", "next_logprobs")
+    registered_as: ClassVar[str] = "program"  # type: ignore[misc]
     ops: tuple[Op, ...]
     verifiers: tuple[str, ...] = ()
     ran: list[str] = field(default_factory=list, compare=False, init=False)
@@ -48,10 +47,10 @@ class Program(Named):
                 await getattr(state, name)(which, count, choice)
         return search.candidates
 
-    def size(self, units: int | None) -> Program:
-        return self
+    def needs(self) -> Needs:
+        return Needs(capabilities=("steps", "extend", "next_logprobs"), verifiers=self.verifiers)
 
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         return Majority()
 
 
@@ -132,7 +131,7 @@ class _State:
 
 
 @dataclass(frozen=True)
-class Judge:
+class Judge(Verifier):
     """A verifier that lets the model write before it speaks: what it writes is charged as verifier tokens."""
 
     name: str = "judge"

@@ -10,15 +10,15 @@ from unittest import mock
 
 import tts.solver.problem_run
 from tts import tasks
-from tts.backends.base import Sampling
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend, Sampling
 from tts.budget.budget import USD_UNIT, Budget
 from tts.budget.ledger import Ledger
-from tts.search.plan import Plan, parse
+from tts.search.parts import Plan
+from tts.search.plan import parse
 from tts.search.state import SearchState
 from tts.solver.problem_run import ProblemRun
 from tts.types import Problem, Solution, Usage
-from tts.verifiers.base import VerifierProtocol
+from tts.verifiers.base import Verifier
 
 
 @dataclass
@@ -45,9 +45,9 @@ def make_run(
     problem: str | Problem,
     budget: Budget | float,
     plan: str | Plan | Any,
-    backend: BackendProtocol,
+    backend: Backend,
     *,
-    verifiers: Mapping[str, VerifierProtocol] | None = None,
+    verifiers: Mapping[str, Verifier] | None = None,
     seed: int = 0,
     temperature: float = 1.0,
     task: str = "arithmetic",

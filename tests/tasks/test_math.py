@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tts.errors import ConfigError
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.tasks.math import MathTask
 from tts.tasks.normal_form import normal_form
 from tts.tasks.symbolic import SymbolicChecker
@@ -38,7 +38,7 @@ def rules_only() -> MathTask:
 
 
 def test_it_is_a_task():
-    assert isinstance(MathTask(), TaskProtocol)
+    assert isinstance(MathTask(), Task)
 
 
 def test_the_table_of_cases_is_large():

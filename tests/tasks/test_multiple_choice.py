@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.tasks.multiple_choice import MultipleChoiceTask
 from tts.types import Problem
 
@@ -67,7 +67,7 @@ def test_extract_returns_a_stated_choice_and_never_a_guess(text: str, answer: st
 
 def test_equal_choices_are_equal_however_dressed():
     task = MultipleChoiceTask()
-    assert isinstance(task, TaskProtocol)
+    assert isinstance(task, Task)
     for spelling in ("B", "(B)", "(b)", "B.", "B) Paris", r"\text{(B)}", "**B**"):
         assert task.canonical(spelling) == "B"
         assert task.equivalent(spelling, "B")

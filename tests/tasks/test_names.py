@@ -8,13 +8,13 @@ import pytest
 
 import tts.tasks
 from tts.errors import ConfigError
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 
 
 @pytest.mark.parametrize("name", sorted(tts.tasks.TASKS))
 def test_every_name_stands_for_a_task_of_that_name(name: str):
     task = tts.tasks.get(name)
-    assert isinstance(task, TaskProtocol)
+    assert isinstance(task, Task)
     assert task.name == name
     assert task.name in tts.tasks.names()
     assert all(task.step_stop)

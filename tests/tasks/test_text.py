@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tts.tasks.base import TaskProtocol, keyed
+from tts.tasks.base import Task, keyed
 from tts.tasks.text import TextTask
 from tts.types import Message, Problem
 
@@ -25,7 +25,7 @@ def test_extract(text: str, answer: str | None):
 
 def test_equality_folds_case_and_spaces():
     task = TextTask()
-    assert isinstance(task, TaskProtocol)
+    assert isinstance(task, Task)
     assert task.equivalent("The  Straße\n", "the STRASSE")
     assert task.decide("a", "b") is False
     assert task.canonical(" A  b\n") == task.key(" A  b\n") == "a b"

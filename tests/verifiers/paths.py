@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tts.types import Problem, Spread, Trajectory
-from tts.verifiers.base import StepScores, VerifierProtocol
+from tts.verifiers.base import StepScores, Verifier
 
 ROOT = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
 PROBLEM = Problem("3 + 4", answer="7")
@@ -33,11 +33,11 @@ def path(*logprobs: Sequence[float], text: str = "", spreads: Sequence[Sequence[
     return t
 
 
-def scored(verifier: VerifierProtocol, *ts: Trajectory, problem: Problem = PROBLEM, calls: Any = None) -> list[StepScores]:
+def scored(verifier: Verifier, *ts: Trajectory, problem: Problem = PROBLEM, calls: Any = None) -> list[StepScores]:
     """Return what a verifier says of paths."""
     return asyncio.run(verifier.score(problem, ts, calls or NoCalls()))
 
 
-def wholes(verifier: VerifierProtocol, *ts: Trajectory, problem: Problem = PROBLEM, calls: Any = None) -> list[float]:
+def wholes(verifier: Verifier, *ts: Trajectory, problem: Problem = PROBLEM, calls: Any = None) -> list[float]:
     """Return the scores of the wholes."""
     return [float("nan") if one.whole is None else one.whole for one in scored(verifier, *ts, problem=problem, calls=calls)]

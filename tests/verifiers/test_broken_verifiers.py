@@ -30,7 +30,7 @@ BROKEN = PROBLEMS[1]
 PLANS = ("best_of_n(n=4) | weighted", "beam(n=4)", "adaptive(n=4)", "best_of_n(n=4) | score_threshold(threshold=2)")
 
 
-class Plain:
+class Plain(tts.Verifier):
     """Scores .5, and for one problem does what it is told."""
 
     name, range, oracle, needs, model = "plain", (0.0, 1.0), False, (), "policy"

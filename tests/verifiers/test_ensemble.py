@@ -14,7 +14,7 @@ from tests.support.pair import home, record, shared_engine  # noqa: F401 - home 
 from tests.verifiers.paths import NoCalls, path, scored, wholes
 from tts.errors import CapabilityError, ConfigError
 from tts.types import Problem
-from tts.verifiers.base import StepScores, VerifierProtocol
+from tts.verifiers.base import StepScores, Verifier
 from tts.verifiers.confidence import Confidence
 from tts.verifiers.ensemble import Ensemble, weighted
 from tts.verifiers.heads import Probe, ProcessVerifier
@@ -24,7 +24,7 @@ NAN = math.nan
 
 
 @dataclass(frozen=True)
-class Says:
+class Says(tts.Verifier):
     """Scores every path alike."""
 
     said: StepScores
@@ -43,7 +43,7 @@ class Says:
 
 
 class Parts(NoCalls):
-    def part(self, verifier: VerifierProtocol) -> Parts:
+    def part(self, verifier: Verifier) -> Parts:
         return self
 
 

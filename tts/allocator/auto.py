@@ -43,9 +43,9 @@ from tts.allocator.values import Checked, Curved, ProblemStates, Values, Voted
 from tts.checks import check_int, check_number, check_text
 from tts.errors import CapabilityError, ConfigError
 from tts.search.ends import SearchEnded, StopDecision
-from tts.search.parts import Strategy
+from tts.search.needs import Needs, needs_of
+from tts.search.parts import Selection, Strategy
 from tts.search.plan import parse
-from tts.search.protocols import SelectionProtocol, StrategyProtocol, UsesModels
 from tts.search.search import Search, state_of
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
@@ -120,27 +120,21 @@ class Auto(Strategy):
         if self.certainty is not None and self.expected is None:
             raise ConfigError(f"certainty is {self.certainty}, but it belongs to expected, which is not given", hint="give expected too")
 
-    @property
-    def needs(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The capabilities that the possible strategies need."""
-        return tuple(dict.fromkeys(need for text in self._other_texts() for need in parse(text).strategy.needs))
+    def needs(self) -> Needs:
+        """What the strategies need that may be chosen; models are compared in the unit of the performance model."""
+        each = [needs_of(parse(text).strategy) for text in self._other_texts()]
+        models: dict[str, tuple[str, ...]] = {}
+        for role, used in (item for needs in each for item in needs.models.items()):
+            models[role] = tuple(dict.fromkeys((*models.get(role, ()), *used)))
+        return Needs(
+            capabilities=tuple(dict.fromkeys(name for needs in each for name in needs.capabilities)),
+            verifiers=tuple(dict.fromkeys(role for needs in each for role in needs.verifiers)),
+            models=models,
+            unit=self._unit,
+        )
 
     @property
-    def verifiers(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The roles of verifiers that the possible strategies use."""
-        return tuple(dict.fromkeys(role for text in self._other_texts() for role in parse(text).strategy.verifiers))
-
-    @property
-    def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
-        """The requirements of the possible strategies on models other than the policy."""
-        found: dict[str, tuple[str, ...]] = {}
-        for strategy in (parse(text).strategy for text in self._other_texts()):
-            for role, needs in (strategy.needs_of_models if isinstance(strategy, UsesModels) else {}).items():
-                found[role] = tuple(dict.fromkeys((*found.get(role, ()), *needs)))
-        return found
-
-    @property
-    def compares_in(self) -> str | None:
+    def _unit(self) -> str | None:
         """The unit of cost in which the performance model compares models; None: it has the policy alone."""
         known = None if self.model is None else shipped.load(self.model)
         return known.unit if known is not None and known.models else None
@@ -207,12 +201,12 @@ class Auto(Strategy):
         del end
         return False
 
-    def _sized(self, search: Search, step: Round) -> StrategyProtocol:
+    def _sized(self, search: Search, step: Round) -> Strategy:
         """Return the strategy of a round with its size. The number of samples of another model is what the grant pays."""
         strategy = parse(self.plans()[step.plan]).strategy
         if not isinstance(strategy, BestOfN):  # without a width it would spend all that is left
             return strategy if getattr(strategy, "n", 1) is not None else dataclasses.replace(cast("Any", strategy), n=step.samples)
-        state, unit = state_of(search), self.compares_in or "tokens"
+        state, unit = state_of(search), self._unit or "tokens"
         own, other = (state.sample_cost(role, unit) for role in ("policy", strategy.writer))
         return dataclasses.replace(strategy, n=strategy.n or max(1, round(step.samples * own / max(1, other))))
 
@@ -328,14 +322,14 @@ class Auto(Strategy):
             return Allocator(values=values, pilots=self.pilots or 1, growth=0.25, share=1.0, price=values.price(self.mean))
         if alone:
             return Allocator(values=values, pilots=self.pilots or _PILOTS, growth=0.5, share=1.0, price=price)
-        few = _COMPARED if self.compares_in is not None and not checked else 1
+        few = _COMPARED if self._unit is not None and not checked else 1
         return Allocator(values=values, pilots=self.pilots or few, price=price)
 
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         """Return `weighted` with a verifier, by the role that is read, else `majority`."""
         return Weighted(verifier=self.verifier or "main") if verified else Majority()
 
-    def check(self, selection: SelectionProtocol, roles: Collection[str]) -> None:
+    def check(self, selection: Selection, roles: Collection[str]) -> None:
         """Refuse a verifier whose scores would not be used.
 
         Args:
@@ -351,14 +345,14 @@ class Auto(Strategy):
                 f"auto reads the scores of the role {self.verifier!r}, but no verifier has it",
                 hint=f"known: {', '.join(roles)}" if roles else "give a verifier, or leave the role out",
             )
-        if not (selection.verifiers or self.verifiers):
+        if not (needs_of(selection).verifiers or needs_of(self).verifiers):
             raise ConfigError(
                 f"auto reads the scores of the role {self.verifier!r}, but the selection {selection} asks for none",
                 hint="choose one that uses scores, such as weighted, or leave the role out",
             )
 
 
-def _bounded(strategy: StrategyProtocol) -> bool:
+def _bounded(strategy: Strategy) -> bool:
     """Return whether a strategy ends without a limit from the budget."""
     try:
         strategy.size(None)

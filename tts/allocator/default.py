@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping
 
 from tts.allocator import shipped
 from tts.allocator.auto import Auto
-from tts.search.plan import Plan, parse
-from tts.search.protocols import SelectionProtocol
+from tts.search.needs import needs_of
+from tts.search.parts import Plan, Selection
+from tts.search.plan import parse
 
 _FREE_TEXT = "single(temperature=0)"
 _MORE = (
@@ -43,10 +44,10 @@ def chosen(
     if not isinstance(plan.strategy, Auto):
         return plan, ()
     auto, selection, notes = _with_model(plan.strategy, plan.selection, model, task, verifiers, others)
-    if idle := [role for role in others if role not in auto.needs_of_models and role not in asked]:
+    if idle := [role for role in others if role not in needs_of(auto).models and role not in asked]:
         notes = (*notes, _IDLE.format(roles=", ".join(map(repr, idle))))
-    roles = () if selection is None else selection.verifiers
-    if auto.verifier is None and roles and "main" not in (*roles, *auto.verifiers):  # scores that the selection does not need are not read
+    roles = () if selection is None else needs_of(selection).verifiers
+    if auto.verifier is None and roles and "main" not in (*roles, *needs_of(auto).verifiers):  # scores that are not needed are not read
         auto = dataclasses.replace(auto, verifier=roles[0])
     notes = notes if named else ()  # where no strategy was named, how it works is no warning
     auto.check(selection or auto.default_selection(verified=bool(verifiers)), verifiers)
@@ -55,12 +56,12 @@ def chosen(
 
 def _with_model(
     auto: Auto,
-    selection: SelectionProtocol | None,
+    selection: Selection | None,
     model: str,
     task: str,
     verifiers: Mapping[str, str],
     others: Mapping[str, str],
-) -> tuple[Auto, SelectionProtocol | None, tuple[str, ...]]:
+) -> tuple[Auto, Selection | None, tuple[str, ...]]:
     """Return `auto` with a performance model, where there is one, the selection, and notes on them."""
     if auto.model is None:
         if (name := shipped.fitting(model, task, verifiers, others)) is None:

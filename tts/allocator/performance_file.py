@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-from tts.search.protocols import StrategyProtocol, UsesModels
+from tts.search.needs import needs_of
+from tts.search.parts import Strategy
 
 FORMAT: Final = 1
 PLAIN: Final = "best_of_n"  # the strategy that draws plain samples
@@ -13,11 +14,11 @@ Unit = Literal["tokens", "flops", "usd"]  # of cost, in which strategies and mod
 UNITS: Final = get_args(Unit)
 
 
-def other_models(strategy: StrategyProtocol) -> tuple[str, ...]:
+def other_models(strategy: Strategy) -> tuple[str, ...]:
     """Return the roles of the models beside the policy that a strategy uses."""
-    return tuple(strategy.needs_of_models) if isinstance(strategy, UsesModels) else ()
+    return tuple(needs_of(strategy).models)
 
 
-def draws_plain(strategy: StrategyProtocol) -> bool:
+def draws_plain(strategy: Strategy) -> bool:
     """Whether a strategy draws plain samples of the policy."""
     return strategy.registered_as == PLAIN and not other_models(strategy)

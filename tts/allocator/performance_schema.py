@@ -17,8 +17,8 @@ from tts.allocator.gauges import Gauge, PromptProbe, Reading
 from tts.allocator.performance_file import FORMAT, PLAIN, REFIT, Unit, draws_plain, other_models
 from tts.errors import ConfigError, TTSError, shown
 from tts.scopes import file_scope
+from tts.search.parts import Strategy
 from tts.search.plan import parse
-from tts.search.protocols import StrategyProtocol
 from tts.sections import Section, main_fault, refusal
 
 _ROUNDED: Final = 1e-5  # of numbers that are written with six digits
@@ -107,7 +107,7 @@ class _File(_Part):
             raise ConfigError(f"curves is of {named}, but must have one of {PLAIN}, which draws plain samples")
         return self
 
-    def _strategy(self, name: str) -> StrategyProtocol:
+    def _strategy(self, name: str) -> Strategy:
         """Return the strategy of a curve."""
         try:
             strategy = parse(name, file_scope()).strategy

@@ -21,7 +21,7 @@ from tts.places import place_of
 from tts.scopes import file_scope
 from tts.text_form import Scope
 from tts.verifiers import VERIFIERS
-from tts.verifiers.base import VerifierProtocol
+from tts.verifiers.base import Verifier
 
 FOLDER = SHIPPED / "performance"
 _Version = tuple[int, int, int]
@@ -85,7 +85,7 @@ def _policy(path: Path, version: _Version) -> Any:
     return found.get("model") if isinstance(found, dict) else None
 
 
-def described(verifier: VerifierProtocol) -> str:
+def described(verifier: Verifier) -> str:
     """Return a verifier as it is written on the command line: its name, and the parameters that differ from their defaults.
 
     An author's own class that has the name of another is named by its place.

@@ -14,7 +14,7 @@
             return rows
 
 A *handle* is an immutable state to continue and fork any number of times until it is released; here, the prompt. `sample` is not async.
-`tts.backends.protocol.BackendProtocol` has the rules for streams, threads and counts.
+`Backend.sample` has the rules for streams, threads and counts.
 """
 
 # ruff: noqa: ARG002, ARG003 - a method that refuses uses none of its arguments
@@ -363,8 +363,7 @@ class Backend:
 
     A first backend implements `open` and `sample`. Every other call is refused with a CapabilityError until it is overridden.
     A handle is the state behind a prompt or a path. By default it is an immutable value: `fork` returns it again, and `release` does
-    nothing. Calls take and return sequences, and their items fail independently. Any object with the members of
-    `tts.backends.protocol.BackendProtocol` is accepted as well.
+    nothing. Calls take and return sequences, and their items fail independently.
 
     Attributes:
         name: in results and errors. identity: what results depend on (weights, precision, kind of device). Both are by default the
@@ -411,7 +410,18 @@ class Backend:
         raise self._refusal("open")
 
     def sample(self, request: SampleRequest) -> RowSet:
-        """Start the rows of one request."""
+        """Start the rows of one request, and return at once.
+
+        It is a plain method, called in the thread of the event loop. Each row is resolved once, in that thread, before the return or
+        later. Code in another thread calls `loop.call_soon_threadsafe(rows.resolve, index, sample)`.
+
+        The i-th token of a row, from 0, is drawn by inverse CDF from `tts.randomness.uniform(row.stream, row.position + i, row.word)`.
+        Then results do not depend on the batch or the order of work, and `Caps.streams` may be True. A row generates at most
+        `row.max_tokens`, where it ends with the finish "length". It also ends where `request.stop` says.
+
+        `Reply.computed`, `RowSet.prompt_tokens` and `Sample.num_tokens` are charged to the problem. `counters` has the same tokens,
+        summed over all calls, so every method that computes adds to it. Only tests and benchmarks read `counters`.
+        """
         raise self._refusal("sample")
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
@@ -439,7 +449,7 @@ class Backend:
         raise self._refusal("hidden")
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
-        """Return the log-probabilities of all tokens of prompts (see `tts.backends.protocol.prompt_logprobs`)."""
+        """Return the log-probabilities of all tokens of prompts (see `tts.backends.capabilities.prompt_logprobs`)."""
         raise self._refusal("prompt_logprobs")
 
     def fork(self, handle: Any, count: int) -> list[Any]:

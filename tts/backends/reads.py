@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from tts.backends.base import Extension, Reply, RowSet
+from tts.backends.base import Backend, Extension, Reply, RowSet
 from tts.backends.metadata import metadata_of
-from tts.backends.protocol import BackendProtocol
 from tts.blame import Blame
 from tts.budget.account import Exhausted
 from tts.errors import EngineError
 
 
-async def read(backend: BackendProtocol, call: Awaitable[Any], replies: list[Reply[Any]], *, opens: bool = False) -> Any:
+async def read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]], *, opens: bool = False) -> Any:
     """Await a call of a backend that only reads, append its replies, and return what it returned.
 
     Where the backend finishes its reads (`BackendMetadata.finishes_reads`), a cancelled caller first waits for the call's end. The handles
@@ -32,7 +31,7 @@ async def read(backend: BackendProtocol, call: Awaitable[Any], replies: list[Rep
         return await _read(backend, call, replies, opens=opens)
 
 
-async def _read(backend: BackendProtocol, call: Awaitable[Any], replies: list[Reply[Any]], *, opens: bool) -> Any:
+async def _read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]], *, opens: bool) -> Any:
     if not metadata_of(backend).finishes_reads:
         return _appended(await call, replies)
     known = len(replies)

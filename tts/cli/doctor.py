@@ -125,12 +125,14 @@ def device() -> str:
 
 def shown_lines(capabilities: Capabilities) -> list[tuple[str, str]]:
     """Return the table of a server's capabilities: the strategies that work with them, and those that do not, with what each lacks."""
-    from tts.search.plan import STRATEGIES, parse
+    from tts.search.needs import needs_of
+    from tts.search.plan import parse
+    from tts.search.tables import STRATEGIES
 
     works: list[str] = []
     fails: list[str] = []
     for name in STRATEGIES.names():
-        lacking = [need for need in parse(name).strategy.needs if getattr(capabilities.caps, need) in ("absent", False)]
+        lacking = [need for need in needs_of(parse(name).strategy).capabilities if getattr(capabilities.caps, need) in ("absent", False)]
         fails.append(f"{name} ({', '.join(lacking)})") if lacking else works.append(name)
     return [*capabilities.lines(), ("strategies", ", ".join(works)), ("cannot run", ", ".join(fails) or "none")]
 

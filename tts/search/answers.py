@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from tts.blame import Blame
 from tts.characters import in_whole_characters
 from tts.errors import TTSError, shown
-from tts.tasks.base import TaskProtocol, keyed
+from tts.tasks.base import Task, keyed
 from tts.threads import call_or_postpone, in_thread
 from tts.types import Trajectory
 
@@ -34,7 +34,7 @@ class Answers:
         timed_out: whether time kept an answer from being extracted or compared.
     """
 
-    def __init__(self, task: TaskProtocol, seconds_left: Callable[[], float | None] = lambda: None) -> None:
+    def __init__(self, task: Task, seconds_left: Callable[[], float | None] = lambda: None) -> None:
         self.timed_out = False
         self._task = task
         self._blame = Blame(f"the task {task.name!r}", passes=(TimeoutError,))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend
 from tts.budget.account import Account
 from tts.budget.budget import Rates, RowCost
-from tts.verifiers.base import VerifierProtocol, stated_bound, traits_of
+from tts.verifiers.base import Verifier, stated_bound, traits_of
 
 
 class Costs:
@@ -32,7 +32,7 @@ class Costs:
     def __init__(
         self,
         account: Account,
-        verifiers: Mapping[str, VerifierProtocol],
+        verifiers: Mapping[str, Verifier],
         declared: Sequence[str],
         rates: Mapping[str, Rates],
         pairs: Mapping[str, int] | None = None,
@@ -55,7 +55,7 @@ class Costs:
             self.account = before
             part.close()
 
-    def row_cost(self, backend: BackendProtocol, prefix: int, computed: int = 0, written: int = 0) -> RowCost:
+    def row_cost(self, backend: Backend, prefix: int, computed: int = 0, written: int = 0) -> RowCost:
         """Return the bound of a row after `prefix` tokens, of which it may compute `computed` again; declared verifiers included.
 
         Args:

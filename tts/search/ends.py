@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from tts.checks import check_int, check_number, check_text
-from tts.errors import ConfigError, TTSError, shown
-from tts.types import Candidate
+from tts.errors import ConfigError, shown
 
 
 class Until(Enum):
@@ -173,50 +171,3 @@ class SearchEnded(Exception):
     def out_of_budget(self) -> bool:
         """Whether a limit ended it other than time, and no stop rule."""
         return self.stop is None and self.reason.startswith("budget") and self.reason != "budget: seconds"
-
-
-@runtime_checkable
-class StopRuleProtocol(Protocol):
-    """When to stop early. Asked on the candidates in index order, as soon as all before are finished."""
-
-    @property
-    def registered_as(self) -> str:
-        """Its name in text forms: as registered, else its place, "module:Class"."""
-        ...
-
-    def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
-        """Return a decision on the candidates so far, on which alone it depends. None: the search goes on."""
-        ...
-
-
-def decided(rule: StopRuleProtocol, candidates: Sequence[Candidate]) -> StopDecision | None:
-    """Return what a stop rule decides.
-
-    Raises:
-        TTSError: it returned something else.
-    """
-    decision: Any = rule.should_stop(candidates)
-    if decision is not None and not isinstance(decision, StopDecision):
-        raise TTSError(
-            f"the stop rule {type(rule).__qualname__} returned {shown(decision)}, but must return a tts.StopDecision or None",
-            hint="for example tts.StopDecision('why')",
-        )
-    return decision
-
-
-@runtime_checkable
-class GoesByScores(Protocol):
-    """A stop rule that reads `Candidate.scores`.
-
-    Before `should_stop` is called, the candidates are scored by the verifier of its role. A score that the budget cannot pay is NaN.
-    """
-
-    @property
-    def verifier(self) -> str:
-        """Role of the verifier."""
-        ...
-
-    @property
-    def aggregate(self) -> str:
-        """How step scores become one score: "last", "min", "prod", "mean" or "model"."""
-        ...

@@ -12,9 +12,10 @@ from types import MappingProxyType
 
 from tts.backends.base import Caps
 from tts.errors import ConfigError
-from tts.search.plan import STRATEGIES, Plan
-from tts.search.protocols import ShowsSolutions, StrategyProtocol
-from tts.tasks.base import TaskProtocol
+from tts.search.needs import needs_of
+from tts.search.parts import Plan, Strategy
+from tts.search.tables import STRATEGIES
+from tts.tasks.base import Task
 
 # Strategies of one kind, the simplest first; what cannot run is replaced by one of its own family, else of the first.
 FAMILIES: Mapping[str, Sequence[str]] = MappingProxyType(
@@ -57,23 +58,24 @@ class RunSetting:
 
     caps: Caps
     shows_tokens: bool = True
-    task: TaskProtocol | None = None
+    task: Task | None = None
     roles: Sequence[str] | None = None
 
 
-def lacking(strategy: StrategyProtocol, setting: RunSetting) -> list[str]:
+def lacking(strategy: Strategy, setting: RunSetting) -> list[str]:
     """Return what a setting lacks for a strategy, in words; nothing where it can run."""
-    missing = [need for need in strategy.needs if getattr(setting.caps, need) in ("absent", False)]
-    if "token_ids" in strategy.needs and not missing and not setting.shows_tokens:
+    needs = needs_of(strategy)
+    missing = [need for need in needs.capabilities if getattr(setting.caps, need) in ("absent", False)]
+    if "token_ids" in needs.capabilities and not missing and not setting.shows_tokens:
         missing.append("the text of single tokens")
-    for kind in strategy.prompts if isinstance(strategy, ShowsSolutions) else ():
+    for kind in needs.prompts:
         if not has_prompt(setting.task, kind):
             missing.append(f"the prompt {kind!r}")
-    missing += [f"a verifier {role!r}" for role in strategy.verifiers if setting.roles is not None and role not in setting.roles]
+    missing += [f"a verifier {role!r}" for role in needs.verifiers if setting.roles is not None and role not in setting.roles]
     return missing
 
 
-def has_prompt(task: TaskProtocol | None, kind: str) -> bool:
+def has_prompt(task: Task | None, kind: str) -> bool:
     """Whether a task has a kind of prompt; None has every one."""
     try:
         return task is None or bool(task.typical_tokens(kind))
@@ -81,7 +83,7 @@ def has_prompt(task: TaskProtocol | None, kind: str) -> bool:
         return False
 
 
-def nearest(strategy: StrategyProtocol, setting: RunSetting) -> str:
+def nearest(strategy: Strategy, setting: RunSetting) -> str:
     """Return the name of a strategy that can run in place of one that cannot: of its family, else of the first, of which one always can."""
     own = next((names for names in FAMILIES.values() if strategy.registered_as in names), ())
     names = (*own, *next(iter(FAMILIES.values())))

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tts.backends.base import Backend
+from tts.backends.capabilities import require
 from tts.backends.metadata import BackendMetadata, metadata_of
-from tts.backends.protocol import BackendProtocol, require
 from tts.checks import check_int
 from tts.errors import CapabilityError, ConfigError, shown
 from tts.search.prompts import Prompts
@@ -26,7 +27,7 @@ class Fork:
     aligned: bool = True
 
 
-def check_fork(t: Trajectory, at: int | str, backend: BackendProtocol, tree: Tree) -> Fork:
+def check_fork(t: Trajectory, at: int | str, backend: Backend, tree: Tree) -> Fork:
     """Return where a node is divided: after so many tokens, or before the last occurrence of a text.
 
     Raises:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Reply, Row, RowSet, SampleRequest, Sampling, StopCondition
+from tts.backends.base import Backend, Reply, Row, RowSet, SampleRequest, Sampling, StopCondition
+from tts.backends.capabilities import text_bound
 from tts.backends.finite import clean_law
-from tts.backends.protocol import BackendProtocol, text_bound
 from tts.backends.reads import cancelled_and_done, read
 from tts.blame import Blame
 from tts.budget.account import Exhausted
@@ -20,9 +20,9 @@ from tts.budget.budget import Rates
 from tts.characters import in_whole_characters, prompt_in_whole_characters
 from tts.errors import BudgetExceeded, EngineError
 from tts.randomness import hash64
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.types import Prompt, Trajectory
-from tts.verifiers.base import VerifierProtocol
+from tts.verifiers.base import Verifier
 from tts.verifiers.compatibility import token_rates
 
 _COUNTS = ("computed", "written", "prompt", "reused")
@@ -48,8 +48,8 @@ class MeteredCalls:
 
     def __init__(
         self,
-        backend: BackendProtocol,
-        task: TaskProtocol,
+        backend: Backend,
+        task: Task,
         granted: int,
         handles: Callable[[Sequence[Trajectory], Callable[[Sequence[Reply[Any]]], object]], Awaitable[list[Any]]],
         stream: int,
@@ -75,7 +75,7 @@ class MeteredCalls:
         self._whole: MeteredCalls | None = None
         self._parts: list[tuple[Rates, MeteredCalls]] = []
 
-    def part(self, verifier: VerifierProtocol) -> MeteredCalls:
+    def part(self, verifier: Verifier) -> MeteredCalls:
         """See `Calls.part`. What the part computes counts here as well, within the same grants."""
         part = MeteredCalls(
             self._backend,

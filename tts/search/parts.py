@@ -1,4 +1,4 @@
-"""Base classes for parts of one's own. One method is enough for each: `run`, `should_stop`, `select`.
+"""Parts of a plan: the base classes of strategies, stop rules and selections, and the plan that joins one of each.
 
     class Two(tts.Strategy):
         async def run(self, search):
@@ -6,48 +6,81 @@
 
     tts.solve(problem, budget, strategy=Two())
 
-A part with parameters is a frozen dataclass: its fields are the parameters of its text form. An object that has all members of the
-protocol (`tts.search.protocols`) is accepted without the base class.
+One method is enough for each: `run`, `should_stop`, `select`. A part with parameters is a frozen dataclass: its fields are the
+parameters of its text form. A function is made a strategy by `as_strategy`. `needs` states what a part uses (`tts.search.needs`).
 """
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Self, cast
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from tts.errors import ConfigError
-from tts.search.asked_of_search import asked_by
-from tts.search.plan import SELECTIONS, Named
+from tts.checks import check_complete, check_part
+from tts.errors import ConfigError, shown
+from tts.registry import ClassName
+from tts.search.needs import Needs, stated
+from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
+from tts.text_form import made_of, remember, state_of, text_of
+from tts.types import Candidate
 
 if TYPE_CHECKING:
     from tts.search.ends import StopDecision
-    from tts.search.protocols import Selected, SelectionProtocol
     from tts.search.search import Search
-    from tts.types import Candidate
-
-# a method of `Search` -> the capability of the backend that it takes
-_CAPABILITIES = {"rollout": "steps", "extend": "extend", "fork": "token_ids", "ask": "next_logprobs", "hidden": "hidden"}
 
 
-class _Needs:
-    """The capabilities that a strategy's own methods ask for, read from their code."""
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a selection chose.
 
-    def __get__(self, part: object, owner: type) -> tuple[str, ...]:
-        asked = asked_by(owner)
-        stepwise = "expand" in asked.members and ("STEP" in asked.names or not asked.names & {"END", "Tokens", "Thought", "Stops"})
-        return tuple(
-            dict.fromkeys((["steps"] if stepwise else []) + [_CAPABILITIES[name] for name in sorted(asked.members & _CAPABILITIES.keys())])
-        )
+    Args:
+        answers: the chosen answers, best first, as their first candidate wrote them; empty when none was extracted.
+        ranked: the candidates, best first, with their weights and scores filled in.
+        confidence: the winner's share of the weight of all candidates, those without an answer included; NaN without candidates.
+        abstained: why no answer is chosen although there are some; "" where that is not so.
+
+    Example:
+        >>> import tts
+        >>> chosen = tts.Selected(answers=("5",), ranked=(), confidence=0.75)
+        >>> chosen.answers, chosen.confidence
+        (('5',), 0.75)
+    """
+
+    answers: tuple[str, ...]
+    ranked: tuple[Candidate, ...]
+    confidence: float
+    abstained: str = ""
 
 
-class _Roles:
-    """The role that a part scores with: its parameter `verifier` where it has one, else "main" where its own methods score."""
+class Named:
+    """Gives a part its text form: its name, and the parameters that differ from their defaults.
 
-    def __get__(self, part: object, owner: type) -> tuple[str, ...]:
-        if isinstance(role := getattr(owner if part is None else part, "verifier", None), str):
-            return (role,)
-        return ("main",) if asked_by(owner).members & {"score", "step_scores"} else ()
+    Parts that are no dataclasses are equal where their classes and what they hold are.
+
+    Attributes:
+        registered_as: its name in a registry, where it is in one.
+    """
+
+    __slots__ = ()
+    registered_as: str = cast("str", ClassName())
+
+    def __str__(self) -> str:
+        return text_of(self, _TABLES)
+
+    def __or__(self, other: Any) -> Plan:
+        return Plan.of(self) | other
+
+    def __eq__(self, other: object) -> bool:
+        return state_of(self) == state_of(other) if type(self) is type(other) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+_TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)
 
 
 class Strategy(Named, ABC):
@@ -55,19 +88,8 @@ class Strategy(Named, ABC):
 
     Attributes:
         registered_as: its name in text forms; by default its place, "module:Class".
-        needs: capabilities (`Caps`) that the policy's backend must have. A backend that lacks one is refused before anything is spent.
-            The default is read from calls in its methods: "steps" for `expand` by steps or `rollout`, "extend", "token_ids" for `fork`,
-            "next_logprobs" for `ask`, "hidden".
-        verifiers: roles of the verifiers that it uses during the search; the cost of a score is reserved with every row. The default is
-            its parameter `verifier`. Without that, it is "main" if its methods call `score` or `step_scores`, otherwise none.
-        gives_scores: roles under which it scores candidates itself, by `search.finish(t, scores=…)`. No verifier may have such a role.
-            Selections by score may name it.
         sized_by_budget: parameters that may be None, which means as many as the budget pays.
         always_votes: whether the default selection is `majority` also with a verifier.
-
-    The defaults of `needs` and `verifiers` are read from the code of the class, its bases and mixins. Calls count on a parameter that is
-    named `search` or annotated `Search`, and on the parameter of `run`. Set both attributes if functions outside of the class call the
-    search.
 
     Example:
         >>> import tts
@@ -80,9 +102,6 @@ class Strategy(Named, ABC):
     """
 
     __slots__ = ()
-    needs: tuple[str, ...] = cast("tuple[str, ...]", _Needs())
-    verifiers: tuple[str, ...] = cast("tuple[str, ...]", _Roles())
-    gives_scores: tuple[str, ...] = ()
     sized_by_budget: ClassVar[tuple[str, ...]] = ("n",)
     always_votes: ClassVar[bool] = False
 
@@ -90,6 +109,13 @@ class Strategy(Named, ABC):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Search, and return the candidates to choose from: usually `search.candidates`."""
         ...
+
+    def needs(self) -> Needs:
+        """Return what it uses beside plain samples: what a run lacks of that is refused before anything is spent.
+
+        By default that is the verifier that its parameter `verifier` names. The rest is refused when it is first asked for.
+        """
+        return stated(self)
 
     def size(self, units: int | None) -> Self:
         """Return the strategy with parameters left None filled in from what the budget pays.
@@ -110,9 +136,54 @@ class Strategy(Named, ABC):
             )
         return self
 
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         """Return the selection if the caller names none: `weighted` with a verifier, otherwise `majority`."""
         return SELECTIONS.get("weighted" if verified and not self.always_votes else "majority")()
+
+
+@dataclass(frozen=True)
+class StrategyOfFunction(Strategy):
+    """A function as a strategy; see `as_strategy`."""
+
+    function: Callable[[Search], Awaitable[Sequence[Candidate] | None]]
+    declared: Needs
+
+    def __call__(self) -> Self:
+        """Return itself, as the place of a decorated function stands for it."""
+        return self
+
+    def needs(self) -> Needs:
+        """Return what was declared."""
+        return self.declared
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Call the function."""
+        return await self.function(search) or search.candidates
+
+
+def as_strategy(function: Callable[[Search], Awaitable[Sequence[Candidate] | None]], needs: Needs | None = None) -> Strategy:
+    """Return an async function of a search as a strategy.
+
+    Args:
+        function: what `Strategy.run` is; without a result, all candidates of the search are chosen from.
+        needs: what it uses beside plain samples; see `Needs`.
+
+    Raises:
+        ConfigError: it is not an async function.
+
+    Example:
+        >>> import tts
+        >>> @tts.as_strategy
+        ... async def two(search):
+        ...     return await search.complete([search.root], n=2)
+        >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy=two).usage.samples
+        2
+    """
+    if not inspect.iscoroutinefunction(function):
+        raise ConfigError(f"function is {shown(function)}, but must be an async function of a search", hint="write async def")
+    made = StrategyOfFunction(function, Needs() if needs is None else needs)
+    remember(made, f"{function.__module__}:{function.__qualname__}", {})
+    return made
 
 
 class StopRule(Named, ABC):
@@ -129,6 +200,10 @@ class StopRule(Named, ABC):
 
     __slots__ = ()
 
+    def needs(self) -> Needs:
+        """Return which verifier scores candidates before `should_stop`; by default that of the parameters `verifier` and `aggregate`."""
+        return Needs() if getattr(self, "aggregate", None) is None else stated(self)
+
     @abstractmethod
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a decision on the candidates so far, in index order. It must depend on these alone. None: continue."""
@@ -140,9 +215,6 @@ class Selection(Named, ABC):
 
     Attributes:
         registered_as: its name in text forms; by default its place, "module:Class".
-        verifiers: roles of the verifiers that it may use; their worst-case cost is reserved with every row. Default: as for
-            `Strategy.verifiers`.
-        scores_all: whether it scores every candidate that it may score; such scores may be computed before it runs.
 
     Example:
         >>> import tts
@@ -155,19 +227,130 @@ class Selection(Named, ABC):
     """
 
     __slots__ = ()
-    verifiers: tuple[str, ...] = cast("tuple[str, ...]", _Roles())
-    scores_all: bool = False
+
+    def needs(self) -> Needs:
+        """Return what it uses; the worst case of its scores is reserved with every row.
+
+        By default that is the verifier that its parameter `verifier` names. The rest is refused when it is first asked for.
+        """
+        return stated(self)
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """Return whether it may ever score a candidate. If not, the amount reserved for the score is freed.
+        """Return whether its verifiers may ever score a candidate. If not, the amount reserved for the score is freed.
 
         Args:
             agreeing: earlier candidates of the same answer that were not truncated.
         """
         del candidate, agreeing
-        return bool(self.verifiers)
+        return True
 
     @abstractmethod
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose. A truncated candidate counts only if it has an answer."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A strategy with its stop rule and its selection.
+
+    Args:
+        strategy: what draws the candidates.
+        stopping: when to stop before the budget does; None: never.
+        selection: how candidates become an answer; None: the strategy's default.
+
+    Example:
+        >>> import tts
+        >>> plan = tts.Plan(tts.BestOfN(n=8), tts.Unanimous(window=3), tts.Majority())
+        >>> str(plan)
+        'best_of_n(n=8) | unanimous(window=3) | majority'
+        >>> plan == tts.parse("best_of_n(n=8) | unanimous(window=3) | majority")
+        True
+    """
+
+    strategy: Strategy
+    stopping: StopRule | None = None
+    selection: Selection | None = None
+
+    def __post_init__(self) -> None:
+        check_part(self.strategy, Strategy, "the strategy")
+        if self.stopping is not None:
+            check_part(self.stopping, StopRule, "the stop rule")
+        if self.selection is not None:
+            check_part(self.selection, Selection, "the selection")
+
+    @classmethod
+    def of(cls, part: Any, name: str = "") -> Plan:
+        """Return a plan as it is, and a strategy, or the class of one, as a plan with defaults.
+
+        Args:
+            name: of the part in a text, for messages.
+
+        Raises:
+            ConfigError: it is neither.
+        """
+        part = _made(part)
+        if isinstance(part, Plan):
+            return part
+        if isinstance(part, Strategy):
+            return cls(part)
+        _refuse_attempt(part, Strategy, "run")
+        wraps = "write tts.as_strategy(FUNCTION)" if inspect.isfunction(part) else ""
+        raise ConfigError(
+            f"the strategy is {_named(part, name)}, but must begin with a strategy", hint=wraps or "for example best_of_n(n=8) | majority"
+        )
+
+    def __or__(self, part: Any) -> Plan:
+        return self.with_part(part)
+
+    def with_part(self, part: Any, name: str = "") -> Plan:
+        """Return the plan with a stop rule or a selection, or the class of one; `name`: see `of`.
+
+        Raises:
+            ConfigError: it is neither, or the plan has one already.
+        """
+        part = _made(part)
+        if isinstance(part, Strategy | Plan):
+            raise ConfigError(f"{name or str(part)!r} is a strategy, but only the first part may be one")
+        if isinstance(part, StopRule):
+            if self.stopping is not None:
+                raise ConfigError(f"the strategy has two stop rules, {self.stopping} and {part}, but may have one")
+            return dataclasses.replace(self, stopping=part)
+        if isinstance(part, Selection):
+            if self.selection is not None:
+                raise ConfigError(f"the strategy has two selections, {self.selection} and {part}, but may have one")
+            return dataclasses.replace(self, selection=part)
+        _refuse_attempt(part, StopRule, "should_stop")
+        _refuse_attempt(part, Selection, "select")
+        raise ConfigError(
+            f"{_named(part, name)} is neither a stop rule nor a selection: it has no should_stop and no select",
+            hint="write STRATEGY | STOP RULE | SELECTION",
+        )
+
+    def __str__(self) -> str:
+        return " | ".join(str(part) for part in (self.strategy, self.stopping, self.selection) if part is not None)
+
+
+def _named(part: Any, name: str) -> str:
+    return f"{name!r} (a {type(part).__name__})" if name else shown(part)
+
+
+def _refuse_attempt(part: Any, base: type, verb: str) -> None:
+    """Raise ConfigError where an object has the method of a base class, but not the base class."""
+    if getattr(part, verb, None) is not None:
+        kind = type(part).__name__
+        raise ConfigError(
+            f"{kind} has {verb}, but is no tts.{base.__name__}",
+            hint=f"write class {kind}(tts.{base.__name__}): the rest has defaults",
+        )
+
+
+def _made(part: Any) -> Any:
+    """Return an object as it is, and a class as an object with every parameter at its default."""
+    if not isinstance(part, type):
+        return part
+    check_complete(part)
+    try:
+        return made_of(part)
+    except TypeError as failure:
+        raise ConfigError(f"{part.__name__} cannot be made without parameters: {failure}", hint="give an object, not its class") from None

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import TEMPLATE_TOKENS, Extension, Reply
+from tts.backends.base import TEMPLATE_TOKENS, Backend, Extension, Reply
+from tts.backends.capabilities import text_bound
 from tts.backends.finite import clean_law
 from tts.backends.metadata import metadata_of
-from tts.backends.protocol import BackendProtocol, text_bound
 from tts.backends.reads import read
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.blame import Blame
@@ -46,7 +46,7 @@ class Prompts:
         backends: by role. clock: seconds.
     """
 
-    def __init__(self, backends: Mapping[str, BackendProtocol], costs: Costs, tree: Tree, clock: Callable[[], float]) -> None:
+    def __init__(self, backends: Mapping[str, Backend], costs: Costs, tree: Tree, clock: Callable[[], float]) -> None:
         self._backends = backends
         self._costs = costs
         self._tree = tree
@@ -308,13 +308,13 @@ class Prompts:
             await read(backend, backend.hidden(await self.handles(ts, "policy")), replies)
         return np.array([reply.value for reply in replies], dtype=np.float64)
 
-    def _cost(self, backend: BackendProtocol, ts: Sequence[Trajectory], text: str, more: int = 0) -> tuple[int, dict[str, int]]:
+    def _cost(self, backend: Backend, ts: Sequence[Trajectory], text: str, more: int = 0) -> tuple[int, dict[str, int]]:
         """Return the most tokens that reading a text after each computes, and what that costs; `more`: that the paths have beside."""
         paths, size = sum(map(self._tree.path_tokens, ts)) + more, text_bound(backend, text) * len(ts)
         return size, {unit: backend.rates.cost(unit, computed=size, reused=paths) for unit in ("flops", "usd")}
 
 
-def _one_each(replies: Any, count: int, backend: BackendProtocol, call: str) -> list[Reply[Any]]:
+def _one_each(replies: Any, count: int, backend: Backend, call: str) -> list[Reply[Any]]:
     """Return the replies of a backend.
 
     Raises:

@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
-from tts.backends.base import Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.reads import cancelled_and_done
 from tts.blame import Blame
 from tts.budget.account import Account, Lease
@@ -61,7 +60,7 @@ class RowBatch:
     tasks: Sequence[RowTask]
     account: Account
     clock: Callable[[], float]
-    backend: BackendProtocol
+    backend: Backend
     sampling: Sampling
     stop: StopCondition
     word: int

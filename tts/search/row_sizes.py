@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from tts.backends.base import Backend
+from tts.backends.capabilities import require
 from tts.backends.metadata import metadata_of
-from tts.backends.protocol import BackendProtocol, require
 from tts.budget.budget import RowCost
 from tts.errors import ConfigError
 from tts.search.costs import Costs
@@ -15,7 +16,7 @@ from tts.search.lengths import Lengths
 from tts.search.row_queue import QueuedRow, RowQueue
 from tts.search.tree import Tree
 from tts.search.waves import NO_CAP, Goal, WaveRequest, payable_rows
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.types import Trajectory
 
 _FIRST_WIDTH = 4  # rows to begin with where a time is given
@@ -29,7 +30,7 @@ class RowSizes:
         expected: tokens of a solution that the caller expects; None: the task's constant.
     """
 
-    def __init__(self, task: TaskProtocol, backends: Mapping[str, BackendProtocol], costs: Costs, tree: Tree, expected: int | None) -> None:
+    def __init__(self, task: Task, backends: Mapping[str, Backend], costs: Costs, tree: Tree, expected: int | None) -> None:
         self._task = task
         self._backends = backends
         self._costs = costs

@@ -15,8 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import chain, repeat
 
-from tts.backends.base import Extension, Sample, Sampling, StopCondition
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend, Extension, Sample, Sampling, StopCondition
 from tts.budget.account import Exhausted, Lease
 from tts.budget.books import Amounts
 from tts.budget.budget import RowCost
@@ -31,7 +30,7 @@ from tts.search.row_queue import MOST_ROWS, QueuedRow, RowQueue
 from tts.search.row_sizes import RowSizes
 from tts.search.tree import Tree
 from tts.search.waves import NO_CAP, Wave, limit_to_share, payable_tokens, plan_rows
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Status, Trajectory, Usage
 
@@ -72,8 +71,8 @@ class RowRunner:
     def __init__(  # noqa: PLR0913 - the parts of a search
         self,
         *,
-        task: TaskProtocol,
-        backends: Mapping[str, BackendProtocol],
+        task: Task,
+        backends: Mapping[str, Backend],
         sampling: Sampling,
         costs: Costs,
         tree: Tree,

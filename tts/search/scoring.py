@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from tts.backends.protocol import BackendProtocol, text_bound
+from tts.backends.base import Backend
+from tts.backends.capabilities import text_bound
 from tts.blame import Blame
 from tts.budget.account import Exhausted, Lease
 from tts.errors import ConfigError, EngineError, VerifierError, shown, unknown_name
@@ -18,9 +19,9 @@ from tts.search.costs import Costs
 from tts.search.metered_calls import MeteredCalls
 from tts.search.prompts import Prompts
 from tts.search.tree import Tree
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.types import Problem, Trajectory, Usage
-from tts.verifiers.base import Scorer, StepScores, VerifierProtocol, stated_bound, traits_of
+from tts.verifiers.base import Scorer, StepScores, Verifier, stated_bound, traits_of
 from tts.verifiers.ranges import range_of
 
 _IN_TIME = 1024  # trajectories of a call where time is limited: it is looked at between calls, and a verifier may not wait for anything
@@ -40,11 +41,11 @@ class Scoring:
 
     def __init__(  # noqa: PLR0913 - the parts of a search
         self,
-        verifiers: Mapping[str, VerifierProtocol],
+        verifiers: Mapping[str, Verifier],
         scorers: Mapping[str, Scorer],
         *,
-        task: TaskProtocol,
-        backends: Mapping[str, BackendProtocol],
+        task: Task,
+        backends: Mapping[str, Backend],
         costs: Costs,
         tree: Tree,
         prompts: Prompts,
@@ -67,7 +68,7 @@ class Scoring:
         self.failures: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
 
-    def get(self, role: str) -> VerifierProtocol:
+    def get(self, role: str) -> Verifier:
         """Return the verifier of a role.
 
         Raises:
@@ -276,7 +277,7 @@ class Scoring:
             node = node.parent
 
 
-def _reads_paths(verifier: VerifierProtocol) -> bool:
+def _reads_paths(verifier: Verifier) -> bool:
     """Whether a verifier may ask its model about paths, not only about prompts of its own."""
     return not {"value", "next_logprobs"}.isdisjoint(verifier.needs)
 

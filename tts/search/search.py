@@ -16,7 +16,7 @@ from tts.search.algorithms.embedding import Embedder
 from tts.search.ends import STEP, SearchEnded, Share, Stops, Tokens, Until
 from tts.search.fallback import learn_length
 from tts.search.state import SearchState
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.types import Candidate, Message, Problem, Prompt, Trajectory
 from tts.verifiers.base import to_unit
 
@@ -52,7 +52,7 @@ class Search:
         return self._state.problem
 
     @property
-    def task(self) -> TaskProtocol:
+    def task(self) -> Task:
         """Its task."""
         return self._state.task
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts import randomness
-from tts.backends.base import Caps, Sampling
+from tts.backends.base import Backend, Caps, Sampling
+from tts.backends.capabilities import require
 from tts.backends.metadata import metadata_of
-from tts.backends.protocol import BackendProtocol, require
 from tts.budget.account import Account, Exhausted
 from tts.budget.ledger import Call
 from tts.characters import in_whole_characters
@@ -31,7 +31,7 @@ from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import CountedEmbedder, Embedder, HashedNgrams, refuse_unpriced
 from tts.search.answers import Answers
 from tts.search.costs import Costs
-from tts.search.ends import END, STEP, GoesByScores, SearchEnded, Share, StopDecision, StopRuleProtocol, Stops, Tokens, Until, decided
+from tts.search.ends import END, STEP, SearchEnded, Share, StopDecision, Stops, Tokens, Until
 from tts.search.forks import check_fork, forked
 from tts.search.prompts import Prompts
 from tts.search.row_queue import MOST_ROWS, QueuedRow, RowQueue
@@ -39,12 +39,12 @@ from tts.search.rows import RowRunner
 from tts.search.scoring import Scoring
 from tts.search.tree import Tree
 from tts.search.votes import Candidates
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
 from tts.thoughts import THINK
 from tts.threads import in_thread
 from tts.types import Candidate, Problem, Prompt, Trajectory, Usage
-from tts.verifiers.base import Scorer, VerifierProtocol
+from tts.verifiers.base import Scorer, Verifier
 
 T = TypeVar("T")
 _FEW_CHARACTERS = 20_000  # that are embedded in the event loop
@@ -71,13 +71,14 @@ class SearchState:
         self,
         *,
         problem: Problem,
-        task: TaskProtocol,
-        backends: Mapping[str, BackendProtocol],
-        verifiers: Mapping[str, VerifierProtocol],
+        task: Task,
+        backends: Mapping[str, Backend],
+        verifiers: Mapping[str, Verifier],
         scorers: Mapping[str, Scorer],
         costs: Costs,
         seed: int,
-        stopping: StopRuleProtocol,
+        decide: Callable[[Sequence[Candidate]], StopDecision | None],
+        judged: tuple[str, str] | None = None,
         sampling: Sampling,
         clock: Callable[[], float],
         on_call: Callable[[SearchState], None] | None = None,
@@ -102,8 +103,9 @@ class SearchState:
         self._backends = backends
         self._seed = seed
         self._sampling = sampling
-        self._stopping = stopping
-        self.judges = isinstance(stopping, GoesByScores)
+        self._decide = decide
+        self._judged = judged
+        self.judges = judged is not None
         self._judged_by: dict[int, dict[str, float]] = {}  # by node, what that rule goes by
         self._on_call = on_call
         self.embedder = embedder or HashedNgrams()
@@ -379,7 +381,7 @@ class SearchState:
         if t.status not in ("finished", "truncated"):
             return None
         candidate = self._add_candidate(t, scores or {}, weight)
-        self.stopped = self.stopped or decided(self._stopping, self.candidates)
+        self.stopped = self.stopped or self._decide(self.candidates)
         self._check_going()
         return candidate
 
@@ -424,12 +426,12 @@ class SearchState:
 
     async def judge(self, ts: Sequence[Trajectory]) -> None:
         """Score ended trajectories for a stop rule that uses scores, before `finish` calls it. Do nothing for other stop rules."""
-        rule = self._stopping
-        if not self.judges or not isinstance(rule, GoesByScores):
+        if self._judged is None:
             return
+        role, aggregate = self._judged
         if ended := [t for t in ts if t.status in ("finished", "truncated") and t.root_kind not in REMARKS]:
-            scores = await self.score_affordable(ended, rule.verifier, rule.aggregate)
-            self._judged_by |= {t.node: {rule.verifier: score} for t, score in zip(ended, scores.tolist(), strict=True)}
+            scores = await self.score_affordable(ended, role, aggregate)
+            self._judged_by |= {t.node: {role: score} for t, score in zip(ended, scores.tolist(), strict=True)}
 
     async def extend(self, ts: Sequence[Trajectory], text: str, model: str = "policy") -> list[Trajectory]:
         """See `Search.extend`."""
@@ -497,11 +499,13 @@ class SearchState:
 
     async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], model: str = "policy") -> NDArray[np.float64]:
         """See `Search.ask`."""
+        require(self._backends[model], ["next_logprobs"], "asking for the next token")
         with self._call():
             return await self.prompts.ask(ts, in_whole_characters(text), tokens, model)
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
         """See `Search.hidden`."""
+        require(self._backends["policy"], ["hidden"], "reading hidden states")
         with self._call():
             return await self.prompts.hidden(ts)
 

@@ -7,13 +7,13 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend
 from tts.errors import unknown_name
 from tts.models.record import ModelRecord
 from tts.serve.config import GatewayConfig, GatewayModel, Preset
 from tts.serve.failures import ApiError
 from tts.solver.model_cache import ModelCache, resolve
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,11 @@ class Offers:
             raise ApiError(404, str(unknown_name("model", name[:200], self.by_name)), param="model", code="model_not_found")
         return found
 
-    def task(self, offer: Offer) -> TaskProtocol:
+    def task(self, offer: Offer) -> Task:
         """Return the task of a model."""
         return self._cache.task(self.servers[offer.model].records[0]["policy"].task)
 
-    def backends(self, offer: Offer) -> Mapping[str, BackendProtocol]:
+    def backends(self, offer: Offer) -> Mapping[str, Backend]:
         """Return the backends of a model by role; those of its first server."""
         return self._cache.backends(self.servers[offer.model].records[0])
 

@@ -12,7 +12,8 @@ from tts.budget.budget import Budget
 from tts.errors import ConfigError, shown, unknown_name
 from tts.registry import Registry
 from tts.scopes import RegisteredNames
-from tts.search.plan import Plan, parse
+from tts.search.parts import Plan
+from tts.search.plan import parse
 from tts.search.strategies.single import Single
 from tts.serve.chat_body import ChatBody, texts_of
 from tts.serve.config import EFFORTS, budget_of
@@ -21,7 +22,7 @@ from tts.serve.gateway import Gateway, within
 from tts.serve.offers import Offer
 from tts.serve.request_task import request_task, tools_of
 from tts.serve.searches import Order
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.tasks.json import JsonTask
 from tts.tasks.schemas.limits import SchemaLimits
 from tts.text_form import EVERYTHING, Scope, calls_in
@@ -193,7 +194,7 @@ def _verifier(body: ChatBody, gateway: Gateway, offer: Offer) -> str | None:
     return given
 
 
-def _task(body: ChatBody, gateway: Gateway, offer: Offer) -> TaskProtocol | None:
+def _task(body: ChatBody, gateway: Gateway, offer: Offer) -> Task | None:
     """Return the model's task, or JSON where that is asked for, with the stop texts and tools of the request; None: the model's alone."""
     stops = body.stops(_MOST_STOPS)
     limits = SchemaLimits()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tts.errors import ConfigError, shown
-from tts.tasks.base import Task, TaskProtocol, keyed
+from tts.tasks.base import Task, keyed
 from tts.tasks.schemas.limits import SchemaLimits
 from tts.tasks.schemas.metering import normal
 from tts.tasks.schemas.validation import Allowance, Schema
@@ -96,7 +96,7 @@ class RequestTask(Task):
         tools: the tools that an answer may call.
     """
 
-    def __init__(self, inner: TaskProtocol, stops: Sequence[str] = (), tools: Tools | None = None) -> None:
+    def __init__(self, inner: Task, stops: Sequence[str] = (), tools: Tools | None = None) -> None:
         self.inner, self.stops, self.tools = inner, tuple(stops), tools
         self.name = inner.name
         self.step_stop = inner.step_stop
@@ -181,7 +181,7 @@ class PairwiseRequestTask(RequestTask):
     equivalent = RequestTask.equivalent
 
 
-def request_task(inner: TaskProtocol, stops: Sequence[str], tools: Tools | None) -> TaskProtocol:
+def request_task(inner: Task, stops: Sequence[str], tools: Tools | None) -> Task:
     """Return a task with stop texts and tools."""
     return (PairwiseRequestTask if keyed(inner) is None else RequestTask)(inner, stops, tools)
 

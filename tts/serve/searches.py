@@ -12,12 +12,12 @@ from typing import Any, Generic, Literal, TypeVar
 
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget
-from tts.search.plan import Plan
+from tts.search.parts import Plan
 from tts.serve.access import Client
 from tts.serve.failures import ApiError
 from tts.serve.offers import Offer
 from tts.solver.problem_run import Event
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.trace.trace import TraceNode
 from tts.types import Problem, Solution
 
@@ -43,7 +43,7 @@ class Order:
     seed: int
     strategy: Plan | None = None
     verifier: str | None = None
-    task: TaskProtocol | None = None
+    task: Task | None = None
     sampling: Sampling = field(default_factory=Sampling)
     choices: int = 1
     notes: tuple[str, ...] = ()

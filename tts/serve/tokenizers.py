@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tts.backends.base import Backend
 from tts.backends.metadata import Tokenizer, metadata_of
-from tts.backends.protocol import BackendProtocol
 from tts.errors import CapabilityError, shown
 from tts.serve.chat import read_body
 from tts.serve.chat_body import BodyPart, ChatMessage, checked, parsed, texts_of
@@ -51,7 +51,7 @@ async def tokenize(request: Request) -> Response:
     return JsonReply(await gateway.aside(_tokenized, body, messages, backend, tokenizer))
 
 
-def _tokenized(body: TokenizeBody, messages: Any, backend: BackendProtocol, tokenizer: Tokenizer) -> dict[str, Any]:
+def _tokenized(body: TokenizeBody, messages: Any, backend: Backend, tokenizer: Tokenizer) -> dict[str, Any]:
     try:
         if messages is not None:
             ids = tokenizer.prompt(messages)
@@ -89,7 +89,7 @@ async def tokenizer_info(request: Request) -> Response:
     return JsonReply({**tokenizer.special(), "model_max_length": backend.context})
 
 
-async def _tokenizer(gateway: Gateway, name: str | None) -> tuple[BackendProtocol, Tokenizer]:
+async def _tokenizer(gateway: Gateway, name: str | None) -> tuple[Backend, Tokenizer]:
     offer = gateway.offers.get(next(iter(gateway.offers.by_name)) if name is None else name)
     with gateway.offers.servers[offer.model].borrowed() as records:
         backend = await asyncio.to_thread(gateway.cache.backend, records["policy"])

@@ -8,19 +8,17 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from tts.backends.base import Sampling
+from tts.backends.base import Backend, Sampling
 from tts.backends.function import WriteFunction
-from tts.backends.protocol import BackendProtocol
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, shown
-from tts.search.plan import Plan
-from tts.search.protocols import StrategyProtocol
+from tts.search.parts import Plan, Strategy
 from tts.solver.model_cache import LOOP, Model, ModelCache
 from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event
 from tts.solver.solver import BudgetLike, ExpectedTokens, ProblemLike, Solver
 from tts.solver.verifier_roles import VerifierLike
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.types import Solution
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -33,9 +31,9 @@ class SolveOptions(TypedDict, total=False):
 
     model: Model | None
     verifier: VerifierLike | Mapping[str, VerifierLike] | None
-    backend: str | WriteFunction | BackendProtocol | None
+    backend: str | WriteFunction | Backend | None
     url: str | None
-    task: str | TaskProtocol | None
+    task: str | Task | None
     sampling: Sampling | None
     allow_oracle: bool
     expected_tokens: ExpectedTokens | None
@@ -61,7 +59,7 @@ def solve(
     problem: ProblemLike,
     budget: BudgetLike,
     *,
-    strategy: str | Plan | StrategyProtocol | None = None,
+    strategy: str | Plan | Strategy | None = None,
     seed: int = 0,
     **options: Unpack[SolveOptions],
 ) -> Solution:
@@ -96,7 +94,7 @@ async def asolve(
     problem: ProblemLike,
     budget: BudgetLike,
     *,
-    strategy: str | Plan | StrategyProtocol | None = None,
+    strategy: str | Plan | Strategy | None = None,
     seed: int = 0,
     **options: Unpack[SolveOptions],
 ) -> Solution:
@@ -117,7 +115,7 @@ def solve_many(
     budget: BudgetLike | None = None,
     *,
     each: Budget | float | None = None,
-    strategy: str | Plan | StrategyProtocol | None = None,
+    strategy: str | Plan | Strategy | None = None,
     seed: int = 0,
     **options: Unpack[SolveOptions],
 ) -> list[Solution]:
@@ -142,7 +140,7 @@ async def asolve_many(
     budget: BudgetLike | None = None,
     *,
     each: Budget | float | None = None,
-    strategy: str | Plan | StrategyProtocol | None = None,
+    strategy: str | Plan | Strategy | None = None,
     seed: int = 0,
     **options: Unpack[SolveOptions],
 ) -> list[Solution]:
@@ -163,7 +161,7 @@ async def stream(
     problem: ProblemLike,
     budget: BudgetLike,
     *,
-    strategy: str | Plan | StrategyProtocol | None = None,
+    strategy: str | Plan | Strategy | None = None,
     seed: int = 0,
     **options: Unpack[SolveOptions],
 ) -> AsyncGenerator[Event]:

@@ -15,25 +15,25 @@ from typing import Any, Generic, TypeVar, cast
 
 from tts import tasks
 from tts.backends import BACKENDS
+from tts.backends.base import Backend
 from tts.backends.function import FunctionBackend, WriteFunction
-from tts.backends.protocol import BackendProtocol
-from tts.checks import check_async, check_plain, lacking
+from tts.checks import check_part
 from tts.errors import ConfigError, shown, unknown_name
 from tts.models import registry
 from tts.models.registry import ModelRecord
 from tts.renamed import renamed
 from tts.solver.event_loop import LoopThread
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.threads import apart_if_forked
 
 LOOP = LoopThread()
 DEFAULT_MODEL = "pocket"
-Model = str | ModelRecord | BackendProtocol | WriteFunction
+Model = str | ModelRecord | Backend | WriteFunction
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-def resolve(model: Model, name: str | None, url: str | None) -> BackendProtocol | ModelRecord:
+def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelRecord:
     """Return what a model is: a backend as it is, a function as a backend, else the record to load it by.
 
     Args:
@@ -61,17 +61,18 @@ def resolve(model: Model, name: str | None, url: str | None) -> BackendProtocol 
         return _with_name(record)
     given: Any = model
     if not isinstance(given, type):  # a class may have all that its objects have
-        if isinstance(given, BackendProtocol):
-            return _checked(given)
+        if isinstance(given, Backend):
+            check_part(given, Backend, "the backend")
+            return given
         if callable(given):
             return FunctionBackend(cast("WriteFunction", given))
     hint = "make an object of the class" if isinstance(given, type) else f"for example {registry.names()[0]!r}"
-    if hasattr(given, "sample") and (missing := lacking(given, BackendProtocol)):
-        hint = f"as a backend it lacks {', '.join(missing)}: subclass tts.Backend"
+    if hasattr(given, "sample"):
+        hint = f"write class {type(given).__name__}(tts.Backend)"
     raise ConfigError(f"the model is {given!r}, but must be a name, a record, a backend or a function", hint=hint)
 
 
-def _standing_for(model: str | ModelRecord, name: str, function: WriteFunction, url: str | None) -> BackendProtocol | ModelRecord:
+def _standing_for(model: str | ModelRecord, name: str, function: WriteFunction, url: str | None) -> Backend | ModelRecord:
     """Return the model that a function at a place stands for: itself.
 
     Raises:
@@ -108,11 +109,11 @@ class ModelCache:
     """
 
     def __init__(self) -> None:
-        self._backends: Once[ModelRecord, BackendProtocol] = Once()
-        self._tasks: Once[str, TaskProtocol] = Once()
+        self._backends: Once[ModelRecord, Backend] = Once()
+        self._tasks: Once[str, Task] = Once()
         _EVERY.add(self)
 
-    def task(self, name: str) -> TaskProtocol:
+    def task(self, name: str) -> Task:
         """Return the task of a name.
 
         Raises:
@@ -120,7 +121,7 @@ class ModelCache:
         """
         return self._tasks.get(name, tasks.get)
 
-    def backend(self, record: ModelRecord, probe_s: float | None = None) -> BackendProtocol:
+    def backend(self, record: ModelRecord, probe_s: float | None = None) -> Backend:
         """Return the backend that runs a model, loaded in this thread if it is not loaded yet.
 
         Args:
@@ -131,7 +132,7 @@ class ModelCache:
         """
         return self._backends.get(record, partial(apart_if_forked, partial(_load, probe_s=probe_s)))
 
-    def backends(self, models: Mapping[str, BackendProtocol | ModelRecord], probe_s: float | None = None) -> Mapping[str, BackendProtocol]:
+    def backends(self, models: Mapping[str, Backend | ModelRecord], probe_s: float | None = None) -> Mapping[str, Backend]:
         """Return the backends of models (see `resolve`) by role; `probe_s`: as in `backend`."""
         return _BackendsByRole(
             {role: self.backend(model, probe_s) if isinstance(model, ModelRecord) else model for role, model in models.items()}
@@ -155,10 +156,10 @@ class ModelCache:
         self._backends, self._tasks = Once(), Once()
 
 
-class _BackendsByRole(dict[str, BackendProtocol]):
+class _BackendsByRole(dict[str, Backend]):
     """Backends by role. Which roles a strategy writes with shows only when it runs: one without a model is refused then."""
 
-    def __missing__(self, role: str) -> BackendProtocol:
+    def __missing__(self, role: str) -> Backend:
         raise ConfigError(
             f"the role {role!r} has no model; those that have one: {', '.join(self)}", hint=f"Solver(models={{'policy': …, {role!r}: …}})"
         )
@@ -188,7 +189,7 @@ class Once(Generic[Key, Value]):
         return list(made.values())
 
 
-def _load(record: ModelRecord, probe_s: float | None = None) -> BackendProtocol:
+def _load(record: ModelRecord, probe_s: float | None = None) -> Backend:
     found = BACKENDS.get(record.backend)
     if not isinstance(found, type):  # a function that writes text, named by its place
         return FunctionBackend(found)
@@ -202,9 +203,9 @@ def _load(record: ModelRecord, probe_s: float | None = None) -> BackendProtocol:
     if probe_s is not None and record.backend == registry.SERVER:
         options["probe_s"] = min(probe_s, float(options.get("probe_s", probe_s)))
     if not options:
-        return _checked(load(record))
+        return _checked(load(record), record)
     try:
-        return _checked(load(record, **options))
+        return _checked(load(record, **options), record)
     except TypeError as failure:
         if (unknown := _unknown_option(load, record)) is not None:
             raise unknown from None
@@ -224,13 +225,12 @@ def _unknown_option(load: Callable[..., Any], record: ModelRecord) -> ConfigErro
     return next((unknown_name(f"option of the backend {record.backend!r}", name, {*known, *fields}) for name in unknown), None)
 
 
-def _checked(backend: BackendProtocol) -> BackendProtocol:
-    check_async(backend, "open")
-    check_plain(backend, "sample")
-    return backend
+def _checked(made: Any, record: ModelRecord) -> Backend:
+    check_part(made, Backend, f"what {record.backend}.from_record returned")
+    return made
 
 
-async def _close(backends: Sequence[BackendProtocol]) -> None:
+async def _close(backends: Sequence[Backend]) -> None:
     ends = await asyncio.gather(*(backend.close() for backend in backends), return_exceptions=True)
     for end in ends:
         if end is not None:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tts.backends.protocol import BackendProtocol
-from tts.errors import ConfigError, TTSError, VerifierError
+from tts.backends.base import Backend
+from tts.errors import CapabilityError, ConfigError, TTSError, VerifierError
 from tts.search.ends import StopDecision
-from tts.search.protocols import Selected, SelectionProtocol
+from tts.search.parts import Selected, Selection
 from tts.search.selections.majority import Majority
 from tts.search.state import SearchState
 from tts.types import Candidate, Usage
@@ -39,7 +39,9 @@ class SearchOutcome:
         spent = search.account.ledger.total()
         if isinstance(failure, ConfigError) and (spent.tokens or spent.samples or spent.verifier_calls):
             samples, mistake = f"{spent.samples:,} sample{'' if spent.samples == 1 else 's'}", failure
-            failure = TTSError(f"{mistake.cause}; until then, {samples} took {spent.tokens:,} tokens", hint=mistake.hint)
+            early = "a strategy that declares this in its method needs is refused before anything is spent"
+            hint = "; ".join(filter(None, (mistake.hint, early if isinstance(mistake, CapabilityError) else "")))
+            failure = TTSError(f"{mistake.cause}; until then, {samples} took {spent.tokens:,} tokens", hint=hint)
             failure.__cause__ = mistake
         self.error, self.stopped_by = self.error or failure, "failed"
 
@@ -54,8 +56,8 @@ def warnings_of(
     selected: Selected,
     *,
     usage: Usage,
-    policy: BackendProtocol,
-    selection: SelectionProtocol,
+    policy: Backend,
+    selection: Selection,
     capped: bool,
 ) -> list[str]:
     """Return what a solution warns of; `capped`: whether a cap of the caller's ends rows."""
@@ -90,7 +92,7 @@ def warnings_of(
     return [*notes, *_left_over(search, outcome, policy, explained=bool(reserves)), *reserves]
 
 
-def _open_ended(search: SearchState, outcome: SearchOutcome, selection: SelectionProtocol) -> list[str]:
+def _open_ended(search: SearchState, outcome: SearchOutcome, selection: Selection) -> list[str]:
     """Return the warning that a vote over free texts chose little more than the first of them."""
     voters = [c for c in outcome.candidates if c.answer is not None]
     agreed = max(Counter(c.answer_class for c in voters).values(), default=0)
@@ -127,7 +129,7 @@ def _endless_thoughts(candidates: Sequence[Candidate]) -> list[str]:
     ]
 
 
-def _left_over(search: SearchState, outcome: SearchOutcome, policy: BackendProtocol, *, explained: bool) -> list[str]:
+def _left_over(search: SearchState, outcome: SearchOutcome, policy: Backend, *, explained: bool) -> list[str]:
     """Return the warning that much of the budget is left, because it may not pay another solution to its end, or its score.
 
     Args:

@@ -8,27 +8,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
-from tts.backends.base import Sampling
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend, Sampling
 from tts.budget.account import Account
 from tts.budget.budget import Budget, format_limits
 from tts.budget.ledger import Call
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.search.algorithms.embedding import Embedder, HashedNgrams, refuse_unpriced
 from tts.search.costs import Costs
-from tts.search.ends import GoesByScores, SearchEnded
+from tts.search.ends import SearchEnded
 from tts.search.fallback import complete_best
-from tts.search.plan import Plan
-from tts.search.protocols import (
-    GivesScores,
-    GoesByVectors,
-    ScoresAll,
-    Selected,
-    SelectionProtocol,
-    StrategyProtocol,
-)
+from tts.search.needs import Needs, needs_of
+from tts.search.parts import Plan, Selected, Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections._common import led_by
 from tts.search.selections.majority import Majority
@@ -37,15 +29,15 @@ from tts.search.stop_rules.never import Never
 from tts.search.votes import votes_of
 from tts.solver.fitting import check_compares, check_models, check_strategy, check_thoughts, compared_by
 from tts.solver.outcome import OnError, SearchOutcome, cause_of, truncated_tokens, warnings_of
-from tts.solver.part_results import blame_unnamed, candidates_of, selected_by
+from tts.solver.part_results import blame_unnamed, candidates_of, decision_of, selected_by
 from tts.solver.telemetry import SearchFacts
 from tts.solver.watching import Watched
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.tasks.looks import looks_like_math
 from tts.trace.nodes import RecordedNodes
 from tts.trace.trace import Trace, TraceNode
-from tts.types import Problem, Solution, Usage
-from tts.verifiers.base import VerifierProtocol, bind
+from tts.types import Candidate, Problem, Solution, Usage
+from tts.verifiers.base import Verifier, bind
 from tts.verifiers.compatibility import check_fit, check_rates, token_rates
 
 _AFTER_S = 1e-5  # a candidate, for what follows the scores that a selection needs
@@ -91,10 +83,10 @@ class ProblemRun:
     problem: Problem
     budget: Budget | Account
     seed: int
-    task: TaskProtocol
+    task: Task
     plan: Plan
-    backends: Mapping[str, BackendProtocol]
-    verifiers: Mapping[str, VerifierProtocol]
+    backends: Mapping[str, Backend]
+    verifiers: Mapping[str, Verifier]
     sampling: Sampling
     model: str
     clock: Callable[[], float]
@@ -110,21 +102,35 @@ class ProblemRun:
     scored_by: tuple[str, ...] = ()
 
     @cached_property
-    def selection(self) -> SelectionProtocol:
+    def selection(self) -> Selection:
         """The plan's selection, or its strategy's default."""
         return self.plan.selection or self.plan.strategy.default_selection(verified=bool(self.verifiers))
 
     @cached_property
     def declared(self) -> tuple[str, ...]:
         """The roles that strategy, stop rule, selection and record score with, but those that the strategy scores by itself."""
-        stopping = [self.plan.stopping.verifier] if isinstance(self.plan.stopping, GoesByScores) else []
-        chosen = [role for role in self.selection.verifiers if role not in self.given]
-        return tuple(dict.fromkeys([*self.plan.strategy.verifiers, *stopping, *chosen, *self.scored_by]))
+        judged = [] if self._judged is None else [self._judged[0]]
+        return tuple(dict.fromkeys([*self._needs.verifiers, *judged, *self._chosen_by, *self.scored_by]))
 
     @cached_property
     def given(self) -> tuple[str, ...]:
         """The roles of scores that the strategy gives its candidates itself."""
-        return self.plan.strategy.gives_scores if isinstance(self.plan.strategy, GivesScores) else ()
+        return self._needs.scores
+
+    @cached_property
+    def _needs(self) -> Needs:
+        return needs_of(self.plan.strategy)
+
+    @cached_property
+    def _judged(self) -> tuple[str, str] | None:
+        """The role and the aggregation of the scores that the stop rule reads; None: it reads none."""
+        needs = Needs() if self.plan.stopping is None else needs_of(self.plan.stopping)
+        return (needs.verifiers[0], needs.aggregate) if needs.verifiers else None
+
+    @cached_property
+    def _chosen_by(self) -> list[str]:
+        """The roles that the selection scores with."""
+        return [role for role in needs_of(self.selection).verifiers if role not in self.given]
 
     def check(self) -> None:
         """Refuse, before anything is spent, what cannot run.
@@ -142,9 +148,9 @@ class ProblemRun:
         check_models(self.plan.strategy, self.backends, self.budget.limits)
         self._check_roles()
         check_compares(self.selection, self.verifiers)
-        if isinstance(self.selection, GoesByVectors):
-            refuse_unpriced(self.selection.embeds_by or self.embedder or HashedNgrams(), self.budget.limits)
-        check_thoughts(self.plan.strategy, self.budget.limits, self.backends["policy"])
+        if vectors := needs_of(self.selection).vectors:
+            refuse_unpriced((self.embedder or HashedNgrams()) if vectors is True else vectors, self.budget.limits)
+        check_thoughts(self.plan.strategy, self.budget.limits)
         if not self.budget.limits.keys() - (() if self.declared else {"verifier_tokens", "verifier_calls"}):
             self.plan.strategy.size(None)  # which refuses where nothing else bounds it
         for role, verifier in self.verifiers.items():
@@ -170,7 +176,7 @@ class ProblemRun:
             if role in self.verifiers:
                 raise ConfigError(
                     f"{self.plan} gives scores of the role {role!r} itself, but a verifier has that role",
-                    hint="name another role in gives_scores, or give no verifier",
+                    hint="name another role in Needs.scores, or give no verifier",
                 )
 
     async def solve(self) -> Solution:
@@ -210,12 +216,13 @@ class ProblemRun:
             scorers=scorers,
             costs=Costs(account, self.verifiers, self.declared, rates, compared_by(self.plan, self.selection)),
             seed=self.seed,
-            stopping=self.plan.stopping or Never(),
+            decide=partial(decision_of, self.plan.stopping or Never()),
+            judged=self._judged,
             sampling=self.sampling,
             clock=self.clock,
             on_call=None if self.on_event is None else _reporter(self, self.on_event),
             embedder=self.embedder,
-            may_score=None if self.plan.strategy.verifiers else self.selection.may_score,
+            may_score=None if self._needs.verifiers else self._may_score,
             asked_of_all=self._asked_of_all(),
             expected_tokens=self.expected_tokens,
             gives_scores=self.given,
@@ -239,9 +246,12 @@ class ProblemRun:
 
     def _asked_of_all(self) -> Sequence[str]:
         """Return the roles that will score every candidate, whatever comes of the search."""
-        scores_all = isinstance(self.selection, ScoresAll) and self.selection.scores_all
-        asked = [role for role in self.selection.verifiers if role not in self.given]
-        return asked if scores_all and not self.plan.strategy.verifiers else ()
+        scores_all = needs_of(self.selection).scores_all
+        return self._chosen_by if scores_all and not self._needs.verifiers else ()
+
+    @property
+    def _may_score(self) -> Callable[[Candidate, int], bool]:
+        return self.selection.may_score if needs_of(self.selection).verifiers else _never
 
     def _account(self, noted: Callable[[Call], None]) -> Account:
         """Return the account of the search: of its budget, or a part of one that others share."""
@@ -253,7 +263,7 @@ class ProblemRun:
 
     async def _explore(self, search: SearchState, outcome: SearchOutcome) -> None:
         """Run the strategy to its end, whichever way it ends, then complete what was held back for."""
-        strategy = self.plan.strategy.size(search.affordable_samples(stepwise="steps" in self.plan.strategy.needs))
+        strategy = self.plan.strategy.size(search.affordable_samples(stepwise="steps" in self._needs.capabilities))
         try:
             with blame_unnamed():
                 await self._run(strategy, search, outcome)
@@ -271,7 +281,7 @@ class ProblemRun:
             outcome.error = EngineError(f"{what}: {cause_of(next(iter(search.rows.failures)), search.rows.causes)}")
         await search.idle()  # a call that the strategy did not wait for: what it costs belongs into the books
 
-    async def _run(self, strategy: StrategyProtocol, search: SearchState, outcome: SearchOutcome) -> None:
+    async def _run(self, strategy: Strategy, search: SearchState, outcome: SearchOutcome) -> None:
         """Run the strategy, and complete a path if it found no answer."""
         try:
             await search.open("solve")
@@ -400,6 +410,11 @@ class ProblemRun:
             kept_tokens=tuple(search.tree.kept),
             reasons=tuple(search.reasons),
         )
+
+
+def _never(candidate: Candidate, agreeing: int) -> bool:
+    del candidate, agreeing
+    return False
 
 
 def _reporter(run: ProblemRun, on_event: Callable[[Event], None]) -> Callable[[SearchState], None]:

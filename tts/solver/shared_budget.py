@@ -31,7 +31,7 @@ from tts.allocator.evidence import Evidence, Round
 from tts.allocator.pace import Pace
 from tts.allocator.performance_file import other_models
 from tts.allocator.values import Curved, ProblemStates
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend
 from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.budget.ledger import Call
@@ -117,7 +117,7 @@ class SharedBudget:
         ConfigError: the strategy has a mean, which is for problems that share nothing.
     """
 
-    def __init__(self, auto: Auto, account: Account, count: int, policy: BackendProtocol, gate: asyncio.Semaphore) -> None:
+    def __init__(self, auto: Auto, account: Account, count: int, policy: Backend, gate: asyncio.Semaphore) -> None:
         if auto.mean is not None:
             raise ConfigError(
                 f"mean is {auto.mean}, but budget is a total for all problems, which says what they may cost on average",

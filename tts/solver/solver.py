@@ -21,8 +21,8 @@ from tts.errors import ConfigError, TTSError, VerifierError, shown
 from tts.models import registry
 from tts.models.registry import ModelRecord
 from tts.search.algorithms.embedding import Embedder
-from tts.search.plan import Plan, parse
-from tts.search.protocols import StrategyProtocol
+from tts.search.parts import Plan, Strategy
+from tts.search.plan import parse
 from tts.solver.model_cache import DEFAULT_MODEL, LOOP, Model, ModelCache, resolve
 from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event, ProblemRun
@@ -30,7 +30,7 @@ from tts.solver.shared_budget import SharedBudget, divide, divide_account
 from tts.solver.streaming import streamed
 from tts.solver.verifier_roles import VerifierLike, VerifierRoles, made, own_verifier
 from tts.tasks import make_task
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.types import Message, Problem, Solution, Usage
 from tts.verifiers.compatibility import check_rates
 
@@ -85,8 +85,8 @@ class Solver:
         *,
         backend: str | None = None,
         url: str | None = None,
-        task: str | TaskProtocol | None = None,
-        strategy: str | Plan | StrategyProtocol | None = None,
+        task: str | Task | None = None,
+        strategy: str | Plan | Strategy | None = None,
         sampling: Sampling | None = None,
         allow_oracle: bool = False,
         expected_tokens: ExpectedTokens | None = None,
@@ -138,9 +138,7 @@ class Solver:
         self._embedder = embedder
         self._on_event = on_event
 
-    def solve(
-        self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
-    ) -> Solution:
+    def solve(self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0) -> Solution:
         """Return the solution of a problem; works in a script, in a notebook and inside a running event loop.
 
         Raises:
@@ -153,13 +151,13 @@ class Solver:
         return LOOP.run(_solved(self.prepared(problem, budget, strategy=strategy, seed=seed)))
 
     async def asolve(
-        self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
+        self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> Solution:
         """`solve`, awaited, in any event loop; cancelled, it cancels the search."""
         return await LOOP.wait(_solved(self.prepared(problem, budget, strategy=strategy, seed=seed)))
 
     def prepared(
-        self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
+        self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> ProblemRun:
         """Return the run that `solve` would make, without starting it.
 
@@ -181,7 +179,7 @@ class Solver:
         budget: BudgetLike | None = None,
         *,
         each: Budget | float | None = None,
-        strategy: str | Plan | StrategyProtocol | None = None,
+        strategy: str | Plan | Strategy | None = None,
         seed: int = 0,
     ) -> list[Solution]:
         """Return the solutions of many problems, solved at once on one backend.
@@ -208,7 +206,7 @@ class Solver:
         budget: BudgetLike | None = None,
         *,
         each: Budget | float | None = None,
-        strategy: str | Plan | StrategyProtocol | None = None,
+        strategy: str | Plan | Strategy | None = None,
         seed: int = 0,
     ) -> list[Solution]:
         """`solve_many`, awaited, in any event loop; cancelled, it cancels all searches."""
@@ -216,7 +214,7 @@ class Solver:
         return [] if many is None else await LOOP.wait(many)
 
     def stream(
-        self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
+        self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> AsyncGenerator[Event]:
         """Return the events of a search, `async for event in solver.stream(…)`; the last one has the solution. Closed, it cancels it."""
         return streamed(self.prepared(problem, budget, strategy=strategy, seed=seed), _solved)
@@ -339,7 +337,7 @@ class Solver:
             on_event=self._on_event,
         )
 
-    def _task_of(self, problem: Problem) -> TaskProtocol:
+    def _task_of(self, problem: Problem) -> Task:
         chosen = problem.task if problem.task is not None else self._task
         if chosen is None:
             chosen = (self._record and self._record.task) or "text"
@@ -415,5 +413,5 @@ def _problems(given: Any) -> list[Problem]:
     return [_problem(problem) for problem in given]
 
 
-def _plan(given: str | Plan | StrategyProtocol) -> Plan:
+def _plan(given: str | Plan | Strategy) -> Plan:
     return parse(given) if isinstance(given, str) else Plan.of(given)

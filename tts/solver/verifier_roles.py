@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend
 from tts.errors import CapabilityError
 from tts.models.registry import ModelRecord
-from tts.search.plan import Plan
-from tts.tasks.base import TaskProtocol
-from tts.verifiers.base import VerifierProtocol, traits_of
+from tts.search.needs import needs_of
+from tts.search.parts import Plan
+from tts.tasks.base import Task
+from tts.verifiers.base import Verifier, traits_of
 from tts.verifiers.compatibility import check_fit
 from tts.verifiers.making import VerifierLike, make_verifier
 
@@ -30,13 +31,13 @@ class VerifierRoles:
 
     def __init__(
         self,
-        given: Mapping[str, VerifierProtocol] | None,
-        models: Mapping[str, BackendProtocol | ModelRecord],
-        backends: Mapping[str, BackendProtocol],
+        given: Mapping[str, Verifier] | None,
+        models: Mapping[str, Backend | ModelRecord],
+        backends: Mapping[str, Backend],
     ) -> None:
         policy = models["policy"]
         self._own = given is None
-        self._of_tasks: dict[str, Mapping[str, VerifierProtocol]] = {}
+        self._of_tasks: dict[str, Mapping[str, Verifier]] = {}
         if given is None:
             record = policy if isinstance(policy, ModelRecord) else None
             named = own_verifier(record)
@@ -45,9 +46,7 @@ class VerifierRoles:
                 self._of_tasks[task] = {"main": _filled(make_verifier(verifier), models, backends)}
         self._verifiers = {role: _filled(verifier, models, backends) for role, verifier in given.items()}
 
-    def fitting(
-        self, task: TaskProtocol, backends: Mapping[str, BackendProtocol], plan: Plan | None
-    ) -> tuple[Mapping[str, VerifierProtocol], tuple[str, ...]]:
+    def fitting(self, task: Task, backends: Mapping[str, Backend], plan: Plan | None) -> tuple[Mapping[str, Verifier], tuple[str, ...]]:
         """Return the verifiers of a run, and notes: the record's own one is left out where it cannot score a task on the backend.
 
         Args:
@@ -60,7 +59,8 @@ class VerifierRoles:
             for verifier in own.values():
                 check_fit(verifier, backends[verifier.model], task)
         except CapabilityError as why:
-            asked = plan is None or plan.selection is None or "main" in (*plan.strategy.verifiers, *plan.selection.verifiers)
+            parts = () if plan is None else (plan.strategy, plan.selection)
+            asked = plan is None or plan.selection is None or any("main" in needs_of(part).verifiers for part in parts)
             return {}, (f"the model's own verifier was left out: {why.cause}",) if asked else ()
         return own, ()
 
@@ -70,7 +70,7 @@ def own_verifier(record: ModelRecord | None, task: str = "") -> str:
     return "" if record is None else dict(record.task_verifiers).get(task, record.verifier)
 
 
-def made(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, VerifierProtocol] | None:
+def made(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, Verifier] | None:
     """Return verifiers by role; a single one is "main", and "none" stands for no role; None: nothing was given.
 
     Raises:
@@ -84,9 +84,7 @@ def made(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, V
     return {role: make_verifier(verifier) for role, verifier in named.items()}
 
 
-def _filled(
-    verifier: VerifierProtocol, models: Mapping[str, BackendProtocol | ModelRecord], backends: Mapping[str, BackendProtocol]
-) -> VerifierProtocol:
+def _filled(verifier: Verifier, models: Mapping[str, Backend | ModelRecord], backends: Mapping[str, Backend]) -> Verifier:
     filled = traits_of(verifier).filled
     if filled is None or verifier.model not in models:  # a run refuses a role that is missing
         return verifier

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tts.checks import check_complete, check_plain, lacking
+from tts.checks import check_complete, check_part
 from tts.errors import ConfigError, shown
 from tts.registry import Registry
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.text_form import parse_call
 
 TASKS = {
@@ -30,7 +30,7 @@ def names() -> list[str]:
     return TABLE.names()
 
 
-def get(name: str) -> TaskProtocol:
+def get(name: str) -> Task:
     """Return a new task of this name. Keep it: its caches, and of "math" its worker process, are its own.
 
     Args:
@@ -44,7 +44,7 @@ def get(name: str) -> TaskProtocol:
     return _made(TABLE.get(name), f"task {name!r}")
 
 
-def make_task(given: TaskProtocol | type[TaskProtocol]) -> TaskProtocol:
+def make_task(given: Task | type[Task]) -> Task:
     """Return a task as it is, and a class as a task.
 
     Raises:
@@ -55,7 +55,7 @@ def make_task(given: TaskProtocol | type[TaskProtocol]) -> TaskProtocol:
     return _complete(given, f"the task {shown(given)}")
 
 
-def _made(found: Any, what: str) -> TaskProtocol:
+def _made(found: Any, what: str) -> Task:
     check_complete(found)
     try:
         task = found()
@@ -64,8 +64,6 @@ def _made(found: Any, what: str) -> TaskProtocol:
     return _complete(task, what)
 
 
-def _complete(task: Any, what: str) -> TaskProtocol:
-    if missing := lacking(task, TaskProtocol):
-        raise ConfigError(f"{what} is a {type(task).__name__}, which lacks {', '.join(missing)}", hint="subclass tts.Task")
-    check_plain(task, "extract", "canonical", "decide", "equivalent")
+def _complete(task: Any, what: str) -> Task:
+    check_part(task, Task, what)
     return task

@@ -22,91 +22,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 from tts.registry import ClassName
 from tts.tasks.framing import OPEN_ENDED, Framing
 from tts.types import Problem, Prompt
-
-
-@runtime_checkable
-class TaskProtocol(Protocol):
-    """How problems of one kind are asked, cut into steps and answered.
-
-    Attributes:
-        name: its name in results and messages.
-        step_stop: texts that end a step, each kept at the step's end; empty: a solution is one step.
-    """
-
-    name: str
-    step_stop: tuple[str, ...]
-
-    def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> Prompt:
-        """Return the prompt of a root: `kind` is "solve", "revise", "fuse" or "critique"; `texts` are earlier solutions.
-
-        Raises:
-            ConfigError: this task has no prompt of that kind, or `texts` are too few for it.
-        """
-        ...
-
-    def split(self, text: str) -> list[str]:
-        """Return the steps of a text: the pieces that expanding step by step would have made. They join to `text`."""
-        ...
-
-    def is_finished(self, text: str) -> bool:
-        """Whether a text, read at a step boundary, is a whole solution although no end of sequence came."""
-        ...
-
-    def typical_tokens(self, kind: str = "solve") -> int:
-        """Return the usual length, in tokens, of a solution (by root kind) or of one step (kind "step"): a constant."""
-        ...
-
-    def extract(self, text: str) -> str | None:
-        """Return the final answer as written, or None where there is none; never a guess."""
-        ...
-
-    def canonical(self, answer: str) -> str:
-        """Return a cheap normal form: equal forms mean equivalent answers, unequal ones decide nothing."""
-        ...
-
-    def decide(self, a: str, b: str) -> bool | None:
-        """Whether two answers are equivalent, by cheap exact rules (microseconds); None: undecided."""
-        ...
-
-    def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers mean the same; may take seconds, never longer than its stated limit. Symmetric."""
-        ...
-
-    def close(self) -> None:
-        """Free what the task holds; it may be used again."""
-        ...
-
-
-@runtime_checkable
-class KeyedTaskProtocol(TaskProtocol, Protocol):
-    """A task that names equivalent answers by one text, so that sorting many answers into classes compares no pairs."""
-
-    def known_key(self, answer: str) -> str | None:
-        """Return the key of an answer where it takes microseconds, else None."""
-        ...
-
-    def key(self, answer: str) -> str:
-        """Return the key of an answer: two answers are equivalent where their keys are equal. May take seconds.
-
-        Raises:
-            TimeoutError: a clock ended the computation, so the verdict is not reproducible.
-        """
-        ...
-
-
-@runtime_checkable
-class CuesAnswers(Protocol):
-    """A task that states a text which opens an answer; `Task` does."""
-
-    @property
-    def answer_cue(self) -> str:
-        """After a solution, or a part of one, its continuation is an answer that `extract` reads; "": there is no such text."""
-        ...
 
 
 class Task(ABC):
@@ -191,12 +111,12 @@ def folded(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def keyed(task: TaskProtocol) -> KeyedTaskProtocol | None:
+def keyed(task: Task) -> Task | None:
     """Return a task whose keys are equal for equivalent answers, or None where a class overrides `decide` or `equivalent` alone."""
     for each in type(task).__mro__:
         own = each.__dict__.keys() & {"key", "decide", "equivalent"}
         if own:
-            return task if "key" in own and isinstance(task, KeyedTaskProtocol) else None
+            return task if "key" in own else None
     return None
 
 

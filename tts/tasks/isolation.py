@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from tts.errors import MissingDependency
-from tts.tasks.base import KeyedTaskProtocol, TaskProtocol, keyed
+from tts.tasks.base import Task, keyed
 
 T = TypeVar("T")
 _UNREAD = "\0unread: "  # begins the key of an answer that has none, so that it equals no other key
@@ -26,7 +26,7 @@ class IsolatedTask:
         warn: A function that gets a line for the solution's warnings.
     """
 
-    def __init__(self, inner: TaskProtocol, warn: Callable[[str], None]) -> None:
+    def __init__(self, inner: Task, warn: Callable[[str], None]) -> None:
         self._inner, self._warn = inner, warn
         self._reported: set[tuple[str, type[Exception]]] = set()
 
@@ -95,6 +95,6 @@ class PairwiseIsolatedTask(IsolatedTask):
     equivalent = IsolatedTask.equivalent
 
 
-def isolate(task: TaskProtocol, warn: Callable[[str], None]) -> KeyedTaskProtocol:
+def isolate(task: Task, warn: Callable[[str], None]) -> Task:
     """Return a task whose faults on a model's text are reported and do not end the search."""
-    return cast("KeyedTaskProtocol", (PairwiseIsolatedTask if keyed(task) is None else IsolatedTask)(task, warn))
+    return cast("Task", (PairwiseIsolatedTask if keyed(task) is None else IsolatedTask)(task, warn))

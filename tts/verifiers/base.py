@@ -27,8 +27,6 @@ capabilities that it needs, the role of the model, and the most tokens that one 
 `StepScores.whole` is one score of the text as it stands, complete or partial. `StepScores.steps` is one score for each step of
 `calls.task.split(text)`. Searches and selections aggregate steps by "last", "min", "prod" or "mean". A whole without steps is used under
 each of these names. With both, "model" takes the whole.
-
-An object that has all members of `VerifierProtocol` is accepted without the base class.
 """
 
 from __future__ import annotations
@@ -37,20 +35,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Reply, Sampling
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend, Reply, Sampling
 from tts.blame import Blame
 from tts.budget.budget import Rates
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, VerifierError, shown
 from tts.models.registry import ModelRecord
 from tts.registry import ClassName
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.types import Problem, Prompt, Trajectory
 
 
@@ -83,7 +80,7 @@ class Calls(Protocol):
         task: of the problem; splits text into steps and compares answers. seconds_left: of the budget; None: time is not limited.
     """
 
-    task: TaskProtocol
+    task: Task
     seconds_left: Callable[[], float | None]
 
     async def value(self, trajectories: Sequence[Trajectory], head: str) -> list[NDArray[np.float64]]:
@@ -126,50 +123,12 @@ class Calls(Protocol):
         """
         ...
 
-    def part(self, verifier: VerifierProtocol) -> Calls:
+    def part(self, verifier: Verifier) -> Calls:
         """Return calls for one member of a composition; their tokens are charged at that member's rates."""
         ...
 
     def charge(self, replies: Sequence[Reply[Any]], *, estimated: bool = False) -> list[Any]:
         """Charge what the verifier's own model computed (see `OwnModel`), and return the values; `estimated`: of upper bounds."""
-        ...
-
-
-@runtime_checkable
-class VerifierProtocol(Protocol):
-    """The required members of a verifier; `Verifier` documents them and has defaults."""
-
-    @property
-    def name(self) -> str:
-        """Name in results and messages."""
-        ...
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Least and greatest score."""
-        ...
-
-    @property
-    def oracle(self) -> bool:
-        """Whether it needs the reference answer."""
-        ...
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Capabilities of the backend."""
-        ...
-
-    @property
-    def model(self) -> str:
-        """Role of the backend."""
-        ...
-
-    async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return the scores of each trajectory."""
-        ...
-
-    def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the most verifier tokens that scoring one trajectory computes."""
         ...
 
 
@@ -194,8 +153,8 @@ class Composition:
         members: the verifiers that it calls. rebuilt: returns the same composition with other members in their places.
     """
 
-    members: tuple[VerifierProtocol, ...]
-    rebuilt: Callable[[Sequence[VerifierProtocol]], VerifierProtocol]
+    members: tuple[Verifier, ...]
+    rebuilt: Callable[[Sequence[Verifier]], Verifier]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +167,7 @@ class OwnModel:
     """
 
     rates: Rates
-    opened: Callable[[], VerifierProtocol]
+    opened: Callable[[], Verifier]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +194,7 @@ class Traits:
     head: str | None = None
     window: int | None = None
     prompt_bound: Callable[[int], int] | None = None
-    filled: Callable[[ModelRecord | None, BackendProtocol], VerifierProtocol] | None = None
+    filled: Callable[[ModelRecord | None, Backend], Verifier] | None = None
     check: Callable[[Problem], None] | None = None
     proves: bool = False
     range_by_scores: bool = False
@@ -313,7 +272,7 @@ class Verifier(ABC):
 _NO_TRAITS = Traits()
 
 
-def traits_of(verifier: VerifierProtocol) -> Traits:
+def traits_of(verifier: Verifier) -> Traits:
     """Return the optional traits of a verifier; none for an object without the attribute `traits`.
 
     Raises:
@@ -328,7 +287,7 @@ def traits_of(verifier: VerifierProtocol) -> Traits:
     return traits
 
 
-def members_of(verifier: VerifierProtocol) -> tuple[VerifierProtocol, ...]:
+def members_of(verifier: Verifier) -> tuple[Verifier, ...]:
     """Return the members of a composition; () for any other verifier."""
     composition = traits_of(verifier).composition
     return () if composition is None else composition.members
@@ -338,7 +297,7 @@ def members_of(verifier: VerifierProtocol) -> tuple[VerifierProtocol, ...]:
 Scorer = Callable[[Sequence[Trajectory], Calls], Awaitable[list[StepScores]]]
 
 
-def bind(verifier: VerifierProtocol, problem: Problem) -> Scorer:
+def bind(verifier: Verifier, problem: Problem) -> Scorer:
     """Return a verifier as a function of trajectories, with the answer and metadata of the problem only if it is an oracle.
 
     Raises:
@@ -364,7 +323,7 @@ def bind(verifier: VerifierProtocol, problem: Problem) -> Scorer:
     return scorer
 
 
-def stated_bound(verifier: VerifierProtocol, prefix_tokens: int, new_tokens: int) -> int:
+def stated_bound(verifier: Verifier, prefix_tokens: int, new_tokens: int) -> int:
     """Return a verifier's bound on the tokens of one score.
 
     Args:
@@ -382,21 +341,21 @@ def stated_bound(verifier: VerifierProtocol, prefix_tokens: int, new_tokens: int
         return bound
 
 
-def _check_problem(verifier: VerifierProtocol, problem: Problem) -> None:
+def _check_problem(verifier: Verifier, problem: Problem) -> None:
     for member in members_of(verifier):
         _check_problem(member, problem)
     if (check := traits_of(verifier).check) is not None:
         check(problem if verifier.oracle else problem.stripped())
 
 
-def _opened(verifier: VerifierProtocol) -> VerifierProtocol:
+def _opened(verifier: Verifier) -> Verifier:
     traits = traits_of(verifier)
     if traits.composition is not None:
         return traits.composition.rebuilt([_opened(member) for member in traits.composition.members])
     return verifier if traits.own_model is None else traits.own_model.opened()
 
 
-def _check(verifier: VerifierProtocol, trajectory: Trajectory, score: Any, task: TaskProtocol) -> None:
+def _check(verifier: Verifier, trajectory: Trajectory, score: Any, task: Task) -> None:
     if not isinstance(score, StepScores):
         raise VerifierError(
             f"the verifier {verifier.name!r} returned {shown(score)} for a trajectory, but must return StepScores",

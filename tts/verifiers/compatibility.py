@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tts.backends.base import Backend
+from tts.backends.capabilities import counts_texts, require, text_bound, value_head_metadata
 from tts.backends.metadata import ValueHeadMetadata
-from tts.backends.protocol import BackendProtocol, counts_texts, require, text_bound, value_head_metadata
 from tts.budget.budget import Rates
 from tts.errors import CapabilityError, ConfigError, shown
-from tts.tasks.base import TaskProtocol
-from tts.verifiers.base import VerifierProtocol, members_of, stated_bound, traits_of
+from tts.tasks.base import Task
+from tts.verifiers.base import Verifier, members_of, stated_bound, traits_of
 
 
-def check_fit(verifier: VerifierProtocol, backend: BackendProtocol, task: TaskProtocol) -> None:
+def check_fit(verifier: Verifier, backend: Backend, task: Task) -> None:
     """Refuse a verifier that cannot score solutions of a task on a backend.
 
     Raises:
@@ -38,13 +39,13 @@ def check_fit(verifier: VerifierProtocol, backend: BackendProtocol, task: TaskPr
         )
 
 
-def check_one_token(backend: BackendProtocol, name: str, word: str, hint: str) -> None:
+def check_one_token(backend: Backend, name: str, word: str, hint: str) -> None:
     """Raise ConfigError where the parameter `name`, a word, is not exactly one token of a model whose backend counts texts."""
     if (size := text_bound(backend, word)) != 1 and counts_texts(backend):
         raise ConfigError(f"{name} is {shown(word)}, which is {size} tokens to this model, but must be exactly one", hint=hint)
 
 
-def token_rates(verifier: VerifierProtocol, backend: BackendProtocol) -> Rates:
+def token_rates(verifier: Verifier, backend: Backend) -> Rates:
     """Return the rates of a verifier's tokens: those of the verifier's own model, else of its process model, else of the backend.
 
     For a composition, each rate is the highest among its members; the tokens of each member are booked at its rates (`Calls.part`).
@@ -67,13 +68,13 @@ def _dearest(rates: Sequence[Rates]) -> Rates:
     return Rates(most("flops"), most("usd_in"), reused, most("usd_out"))
 
 
-def own_rates(verifier: VerifierProtocol) -> list[Rates]:
+def own_rates(verifier: Verifier) -> list[Rates]:
     """Return the rates of a verifier's own models (see `OwnModel`), its members' included."""
     own = traits_of(verifier).own_model
     return [*([] if own is None else [own.rates]), *(rates for member in members_of(verifier) for rates in own_rates(member))]
 
 
-def _head(verifier: VerifierProtocol, backend: BackendProtocol) -> tuple[str | None, ValueHeadMetadata | None]:
+def _head(verifier: Verifier, backend: Backend) -> tuple[str | None, ValueHeadMetadata | None]:
     """Return the name of the value head that a verifier reads and the backend's metadata for it; None for what is absent."""
     head = traits_of(verifier).head
     return head, None if head is None else value_head_metadata(backend, head, f"the verifier {verifier.name!r}")
@@ -87,7 +88,7 @@ _RATES = {"flops": "parameters=8B", "usd": "usd_in=0.15/M and usd_out=0.60/M"}
 RATED = frozenset(_RATES)  # units of a budget that need rates of models
 
 
-def check_rates(limits: Mapping[str, float], models: Mapping[str, tuple[str, Rates]], verifiers: Mapping[str, VerifierProtocol]) -> None:
+def check_rates(limits: Mapping[str, float], models: Mapping[str, tuple[str, Rates]], verifiers: Mapping[str, Verifier]) -> None:
     """Raise ConfigError where a budget limits FLOPs or dollars and a model, or a verifier's own model, has no rate for them.
 
     Args:
@@ -110,6 +111,6 @@ def check_rates(limits: Mapping[str, float], models: Mapping[str, tuple[str, Rat
                 )
 
 
-def proves(verifier: VerifierProtocol) -> bool:
+def proves(verifier: Verifier) -> bool:
     """Whether a verifier's greatest score means that the answer is right: of an oracle, and by the trait."""
     return verifier.oracle or traits_of(verifier).proves

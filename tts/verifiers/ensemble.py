@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.protocol import BackendProtocol
-from tts.checks import check_known, lacking
+from tts.backends.base import Backend
+from tts.checks import check_known
 from tts.errors import ConfigError, VerifierError, shown
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, Composition, StepScores, Traits, Verifier, VerifierProtocol, to_unit, traits_of
+from tts.verifiers.base import Calls, Composition, StepScores, Traits, Verifier, to_unit, traits_of
 from tts.verifiers.making import make_verifier
 
 _SURE = 1e-6  # a score is kept so far from 0 and 1 before its log-odds
@@ -54,7 +54,7 @@ class Ensemble(Verifier):
         [0.93, 0.93, 0.93, 0.47]
     """
 
-    members: tuple[VerifierProtocol, ...] = ("process", "probe", "confidence")  # type: ignore[assignment]
+    members: tuple[Verifier, ...] = ("process", "probe", "confidence")  # type: ignore[assignment]
     weights: tuple[float, ...] | None = None
     how: str = "mean"
     caution: float = 0.0
@@ -67,7 +67,7 @@ class Ensemble(Verifier):
     def __post_init__(self) -> None:
         given: Any = self.members
         members = given if isinstance(given, tuple | list) else ()
-        if not members or any(lacking(one, VerifierProtocol) for one in members if not isinstance(one, str)):
+        if not members or not all(isinstance(one, str | Verifier) for one in members):
             raise ConfigError(
                 f"members is {shown(given)}, but must be names of verifiers, or verifiers, at least one",
                 hint="for example ensemble(members=('process', 'probe'))",
@@ -100,11 +100,11 @@ class Ensemble(Verifier):
         """Its members, their prompt bounds, and their parameters that depend on the model."""
         return Traits(composition=Composition(self.members, self.of), prompt_bound=self.prompt_bound, filled=self.filled)
 
-    def of(self, members: Sequence[VerifierProtocol]) -> Ensemble:
+    def of(self, members: Sequence[Verifier]) -> Ensemble:
         """Return the same ensemble with other members in their places."""
         return dataclasses.replace(self, members=tuple(members))
 
-    def filled(self, record: ModelRecord | None, backend: BackendProtocol) -> Ensemble:
+    def filled(self, record: ModelRecord | None, backend: Backend) -> Ensemble:
         """Return the ensemble with all parameters of its members set; see `Traits.filled`."""
         fill = [(one, traits_of(one).filled) for one in self.members]
         return self.of([one if filled is None else filled(record, backend) for one, filled in fill])
@@ -185,7 +185,7 @@ def _whole(said: StepScores) -> float:
     return math.nan if said.whole is None else said.whole
 
 
-def _member(given: str | VerifierProtocol) -> VerifierProtocol:
+def _member(given: str | Verifier) -> Verifier:
     try:
         return make_verifier(given)
     except ConfigError as failure:
@@ -196,7 +196,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
-def _bounds(member: VerifierProtocol, scores: NDArray[np.float64]) -> tuple[float, float]:
+def _bounds(member: Verifier, scores: NDArray[np.float64]) -> tuple[float, float]:
     """Return the range of a member; a function without one must score in [0, 1], since no score may depend on another path's.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend
 from tts.checks import check_known, check_text
 from tts.errors import ConfigError, shown, unknown_name
 from tts.types import Message, Problem, Prompt, Trajectory
@@ -80,7 +80,7 @@ class VerdictVerifier(ReplyingVerifier):
     def _ask(self) -> str:
         return _ASK.format(yes=self.yes, no=self.no)
 
-    def check_model(self, backend: BackendProtocol) -> None:
+    def check_model(self, backend: Backend) -> None:
         """Raise ConfigError where a verdict is not one token."""
         for part in ("yes", "no") if self.verdict == "logprobs" else ():
             check_one_token(backend, part, getattr(self, part), "choose another word, or verdict='words'")

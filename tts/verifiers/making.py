@@ -6,17 +6,17 @@ import inspect
 import math
 from typing import Any, cast
 
-from tts.checks import check_async, check_complete, check_plain, lacking
+from tts.checks import check_complete, check_part
 from tts.errors import ConfigError, shown
 from tts.text_form import parse_call
 from tts.verifiers import VERIFIERS
-from tts.verifiers.base import VerifierProtocol, traits_of
+from tts.verifiers.base import Verifier, traits_of
 from tts.verifiers.function import FunctionVerifier, ScoreFunction
 
-VerifierLike = str | VerifierProtocol | ScoreFunction
+VerifierLike = str | Verifier | ScoreFunction
 
 
-def make_verifier(given: Any) -> VerifierProtocol:
+def make_verifier(given: Any) -> Verifier:
     """Return the verifier that is given.
 
     Args:
@@ -31,10 +31,10 @@ def make_verifier(given: Any) -> VerifierProtocol:
         return _complete(parse_call(VERIFIERS, given), repr(given))
     check_complete(given)
     if not isinstance(given, type):  # a class may look like its objects
-        if callable(given) and lacking(given, VerifierProtocol):
+        if callable(given) and not isinstance(given, Verifier):
             _check_signature(given)
             return FunctionVerifier(cast("ScoreFunction", given), range=(-math.inf, math.inf), inferred=True)
-        if hasattr(given, "score") or hasattr(given, "bound"):
+        if isinstance(given, Verifier) or hasattr(given, "score"):
             return _complete(given, type(given).__name__)
     raise ConfigError(
         f"the verifier is {shown(given)}, but must be a name, a verifier or a function",
@@ -62,11 +62,8 @@ def _check_signature(function: Any) -> None:
         ) from None
 
 
-def _complete(made: Any, what: str) -> VerifierProtocol:
-    """Return a verifier; refuse an object that lacks required members, and traits of the wrong type."""
-    if missing := lacking(made, VerifierProtocol):
-        raise ConfigError(f"the verifier {what} lacks {', '.join(missing)}", hint="subclass tts.Verifier, which defines all but score")
-    check_async(made, "score")
-    check_plain(made, "bound")
+def _complete(made: Any, what: str) -> Verifier:
+    """Return a verifier; refuse other objects, and traits of the wrong type."""
+    check_part(made, Verifier, f"the verifier {what}")
     traits_of(made)
     return made

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
-from tts.backends.base import Sampling
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend, Sampling
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown
 from tts.models.registry import ModelRecord
@@ -59,7 +58,7 @@ class ReplyingVerifier(Verifier):
         """The most tokens after a prompt in the model's context."""
         return self.max_tokens
 
-    def filled(self, record: ModelRecord | None, backend: BackendProtocol) -> Self:
+    def filled(self, record: ModelRecord | None, backend: Backend) -> Self:
         """Return the verifier with `prompt_tokens` set, and with the number of times that the backend reads a prompt.
 
         Raises:
@@ -81,7 +80,7 @@ class ReplyingVerifier(Verifier):
         object.__setattr__(made, "reads", 1 if backend.caps.fork == "native" else None)
         return made
 
-    def check_model(self, backend: BackendProtocol) -> None:
+    def check_model(self, backend: Backend) -> None:
         """Raise ConfigError where a parameter does not fit the model; none, here."""
 
     async def replies_to(self, prompts: Sequence[Prompt], read: Callable[[str], T | None], calls: Calls) -> list[list[T]]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tts.backends.protocol import BackendProtocol, text_bound
+from tts.backends.base import Backend
+from tts.backends.capabilities import text_bound
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, PromptTooLong
 from tts.models.registry import ModelRecord
@@ -59,7 +60,7 @@ class SelfEvaluation(Verifier):
         """Parameters that the model's record has."""
         return Traits(filled=self.filled)
 
-    def filled(self, record: ModelRecord | None, backend: BackendProtocol) -> SelfEvaluation:
+    def filled(self, record: ModelRecord | None, backend: Backend) -> SelfEvaluation:
         """Return the verifier with all parameters set.
 
         Raises:
@@ -81,7 +82,7 @@ class SelfEvaluation(Verifier):
             check_one_token(backend, part, str(parts[part]), "choose another word")
         return dataclasses.replace(self, **parts, tokens=self._size(str(parts["question"]), backend))
 
-    def _size(self, question: str, backend: BackendProtocol) -> int:
+    def _size(self, question: str, backend: Backend) -> int:
         """Return the most tokens that the question is."""
         size = text_bound(backend, question)
         if self.tokens is not None and self.tokens < size:

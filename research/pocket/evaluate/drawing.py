@@ -16,12 +16,11 @@ import numpy as np
 from research.pocket.evaluate.pools import Attempt, Pool, Revision
 from research.pocket.evaluate.problems import Item
 from tts import tasks
-from tts.backends.base import Row, Sample, SampleRequest, Sampling, StopCondition
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend, Row, Sample, SampleRequest, Sampling, StopCondition
 from tts.errors import EngineError
 from tts.randomness import child_stream, generator, problem_key, root_stream
 from tts.tasks.arithmetic.pocket import MOST_ATTEMPTS, NO, RESTART, YES
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 
 TEMPERATURE: Final = 0.8
 _AT_ONCE = 48  # problems in flight
@@ -54,7 +53,7 @@ class Drawing:
         done: called after each problem.
     """
 
-    backend: BackendProtocol
+    backend: Backend
     verifiers: tuple[str, ...] = ()
     self_evaluates: bool = True
     seed: int = 0
@@ -85,7 +84,7 @@ class _Drawn:
         self._on = drawing
         self._backend = drawing.backend
         self._item = item
-        self._task: TaskProtocol = tasks.get(item.problem.task or "pocket")
+        self._task: Task = tasks.get(item.problem.task or "pocket")
         self._key = problem_key(item.problem, self._task.name)
 
     async def pool(self, plan: Plan) -> Pool:

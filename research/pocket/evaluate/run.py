@@ -17,7 +17,7 @@ from research.pocket.evaluate.restarting import restart_tables
 from research.pocket.evaluate.revising import revision_tables
 from research.pocket.evaluate.tables import Table
 from research.pocket.evaluate.verifying import verifier_tables
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend
 from tts.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def verifiers_of(backend: EngineBackend) -> tuple[str, ...]:
 
 
 def draw_pools(
-    backend: BackendProtocol,
+    backend: Backend,
     sets: Sets,
     sizes: Sizes,
     *,

@@ -10,8 +10,7 @@ from typing import Any
 from research.pocket.evaluate.problems import Cell, Item, draw_item
 from research.pocket.train.reach import after, legal_steps, reachable
 from tts import tasks
-from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend, Row, SampleRequest, Sampling, StopCondition
 from tts.errors import EngineError
 from tts.randomness import child_stream, generator, problem_key, root_stream
 from tts.tasks.arithmetic.countdown import CountdownProblem
@@ -56,7 +55,7 @@ def draw_problems(cell: Cell, split: Split, number: int) -> list[Item]:
     return [draw_item(cell, split, FRESH_SEED, i) for i in range(number)]
 
 
-def draw_pools(backend: BackendProtocol, items: Sequence[Item], samples: int, seed: int = 0, head: str = "process") -> list[Pool]:
+def draw_pools(backend: Backend, items: Sequence[Item], samples: int, seed: int = 0, head: str = "process") -> list[Pool]:
     """Return samples of every problem, read by a process model. head: the value head that it is served as.
 
     Raises:
@@ -75,7 +74,7 @@ def draw_pools(backend: BackendProtocol, items: Sequence[Item], samples: int, se
     return asyncio.run(all_of_them())
 
 
-async def _pool(backend: BackendProtocol, item: Item, count: int, seed: int, head: str) -> Pool:
+async def _pool(backend: Backend, item: Item, count: int, seed: int, head: str) -> Pool:
     task = tasks.get(item.problem.task or "pocket")
     (opened,) = await backend.open([task.prompt(item.problem)])
     stream = root_stream(seed, problem_key(item.problem, task.name), "solve")
@@ -95,7 +94,7 @@ async def _pool(backend: BackendProtocol, item: Item, count: int, seed: int, hea
     return Pool(item, tuple(found))
 
 
-def read_steps(backend: BackendProtocol, items: Sequence[Item], seed: int = 0, head: str = "process") -> list[StepRead]:
+def read_steps(backend: Backend, items: Sequence[Item], seed: int = 0, head: str = "process") -> list[StepRead]:
     """Return the readings of all right steps of two states a countdown: of its start, and of one that can still be solved behind that.
 
     Steps with a negative result, which the policy next to never writes, are left out.
@@ -114,7 +113,7 @@ def read_steps(backend: BackendProtocol, items: Sequence[Item], seed: int = 0, h
     return asyncio.run(all_of_them())
 
 
-async def _states(backend: BackendProtocol, number: int, item: Item, seed: int, head: str) -> list[StepRead]:
+async def _states(backend: Backend, number: int, item: Item, seed: int, head: str) -> list[StepRead]:
     asked = item.asked
     assert isinstance(asked, CountdownProblem), "only countdowns have states"
     task, rng = tasks.get("countdown"), generator(seed, 0, "gate states", number)
@@ -137,7 +136,7 @@ async def _states(backend: BackendProtocol, number: int, item: Item, seed: int, 
     return found
 
 
-async def _read(backend: BackendProtocol, handle: Any, texts: Sequence[str], head: str) -> list[float]:
+async def _read(backend: Backend, handle: Any, texts: Sequence[str], head: str) -> list[float]:
     replies = await backend.extend([handle] * len(texts), texts)
     handles = [reply.value.handle for reply in replies]
     readings = [float(reply.value[-1]) for reply in await backend.value(handles, head)]

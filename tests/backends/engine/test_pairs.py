@@ -22,12 +22,12 @@ from tests.backends.rows import drained, opened, start  # noqa: E402
 from tests.support import pair  # noqa: E402 - torch comes first
 from tests.support.pair import home  # noqa: E402, F401 - a fixture
 from tts.backends.base import Row, Sampling  # noqa: E402
+from tts.backends.capabilities import text_bound  # noqa: E402
 from tts.backends.engine import build, build_reward_model, loading  # noqa: E402
 from tts.backends.engine.decoder import Decoder  # noqa: E402
 from tts.backends.engine.heads import LabelReadout, LikelihoodReadout, StepTemplate  # noqa: E402
 from tts.backends.engine.loading import make_runner  # noqa: E402
 from tts.backends.engine.weights import read_readout  # noqa: E402
-from tts.backends.protocol import text_bound  # noqa: E402
 from tts.backends.transformers.backend import TransformersBackend  # noqa: E402
 from tts.errors import ConfigError, KVBudgetError, PromptTooLong  # noqa: E402
 from tts.models.registry import ModelRecord  # noqa: E402

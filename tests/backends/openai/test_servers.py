@@ -14,9 +14,9 @@ import tts
 from tests.backends.greedy import SUMS, compare, compare_texts
 from tests.contracts.backend_contract import BackendContract
 from tests.support.servers import served
+from tts.backends.base import Backend
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
-from tts.backends.protocol import BackendProtocol
 from tts.models import registry
 from tts.models.registry import ModelRecord
 
@@ -56,7 +56,7 @@ class OnAServer(BackendContract):
     url: str
     model: str
 
-    def make(self) -> BackendProtocol:
+    def make(self) -> Backend:
         return OpenAIBackend(found(self.url, self.model))
 
     def test_opening_counts_the_prompt(self) -> None:

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from tests.backends.rows import END, GREEDY, PROMPTS, WARM, bare, drained, one, opened, plain_laws, start
-from tts.backends.base import Row, Sample, SampleRequest, Sampling
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend, Row, Sample, SampleRequest, Sampling
 from tts.errors import EngineError
 from tts.randomness import child_stream
 
@@ -22,7 +21,7 @@ pytest.importorskip("transformers")
 
 
 def test_it_is_a_backend_that_says_what_it_is(tiny: Any) -> None:
-    assert isinstance(tiny, BackendProtocol)
+    assert isinstance(tiny, Backend)
     assert tiny.name == "transformers"
     assert tiny.context == 1024
     assert tiny.kv_bytes_per_token == 2 * 2 * 1 * 32 * 4

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tts.backends.base import Caps, Counters, Reply, RowSet, Sample, SampleRequest
+from tts.backends.base import Backend, Caps, Counters, Reply, RowSet, Sample, SampleRequest
 from tts.budget.budget import Rates
 from tts.randomness import uniform
 from tts.tasks.arithmetic.expression import Expression, Step, apply, steps
@@ -28,7 +28,7 @@ class Written:
     text: str = ""
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(Backend):
     """A backend.
 
     Args:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.candidates import ScoredSearch, candidates
-from tts.search.protocols import Selected, SelectionProtocol
+from tts.search.parts import Selected, Selection
 from tts.search.selections.best import Best
 from tts.search.selections.best_of_majority import BestOfMajority
 from tts.search.selections.majority import Majority
@@ -18,7 +18,7 @@ ANSWERS = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=20)
 REWARDS = st.permutations([0.05, 0.2, 0.35, 0.6, 0.8, 0.95]).map(lambda values: dict(zip("abcdef", values, strict=True)))
 
 
-def chosen(selection: SelectionProtocol, answers: list[str], rewards: dict[str, float]) -> Selected:
+def chosen(selection: Selection, answers: list[str], rewards: dict[str, float]) -> Selected:
     of = candidates(answers)
     return asyncio.run(selection.select(of, ScoredSearch(rewards, of)))  # type: ignore[arg-type]
 

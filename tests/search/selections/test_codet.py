@@ -14,8 +14,8 @@ from tests.experiments.pools import written
 from tests.support.candidates import ScoredSearch, candidates
 from tts.errors import ConfigError
 from tts.experiments.analysis.replay import replay
+from tts.search.parts import Selected
 from tts.search.plan import parse
-from tts.search.protocols import Selected
 from tts.search.selections.codet import CodeT
 from tts.types import Trajectory
 from tts.verifiers.base import StepScores

@@ -16,7 +16,7 @@ from tests.support.candidates import ScoredSearch, candidates
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import ConfigError
 from tts.search.algorithms.calibration import choose_threshold, upper_bound
-from tts.search.protocols import Selected, SelectionProtocol
+from tts.search.parts import Selected, Selection
 from tts.search.selections.best import Best
 from tts.search.selections.borda import Borda, ballots
 from tts.search.selections.deepconf import DeepConfidence
@@ -30,7 +30,7 @@ ANSWERS = ["a", "b", "a", "b", "c", "b", None, "a"]
 SCORES = [0.2, 0.9, 0.3, 0.15, 0.95, 0.1, 0.99, 0.25]
 
 
-def chosen(selection: SelectionProtocol, answers: Sequence[str | None] = ANSWERS, scores: Sequence[float] = SCORES) -> Selected:
+def chosen(selection: Selection, answers: Sequence[str | None] = ANSWERS, scores: Sequence[float] = SCORES) -> Selected:
     of = candidates(list(answers))
     return asyncio.run(selection.select(of, ScoredSearch(scores, of)))  # type: ignore[arg-type]
 

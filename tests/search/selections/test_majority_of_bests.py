@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.candidates import ScoredSearch, candidates
-from tts.search.protocols import Selected, SelectionProtocol
+from tts.search.parts import Selected, Selection
 from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
 from tts.search.selections.majority_of_bests import MajorityOfBests, best_of_chances
@@ -21,7 +21,7 @@ from tts.search.selections.majority_of_bests import MajorityOfBests, best_of_cha
 SCORED = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), min_size=1, max_size=12)
 
 
-def chosen(selection: SelectionProtocol, answers: list[str | None], scores: list[float]) -> Selected:
+def chosen(selection: Selection, answers: list[str | None], scores: list[float]) -> Selected:
     of = candidates(answers)
     return asyncio.run(selection.select(of, ScoredSearch(scores, of)))  # type: ignore[arg-type]
 

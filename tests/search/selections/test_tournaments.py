@@ -18,8 +18,9 @@ from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.account import Exhausted
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, EngineError, TTSError, VerifierError
+from tts.search.needs import needs_of
+from tts.search.parts import Selected
 from tts.search.plan import parse
-from tts.search.protocols import Selected
 from tts.search.search import Search, state_of
 from tts.search.selections.knockout import Knockout
 from tts.search.selections.league import League, fixtures
@@ -185,7 +186,7 @@ def test_all_comparisons_of_a_tournament_are_in_the_budget(plan: str, limits: di
     found = end.solution.candidates
     assert len(found) >= 3
     kinds = [c.answer for c in sorted(found, key=lambda c: c.index)]
-    each = parse(f"single | {plan}").selection.pairs_each  # type: ignore[union-attr]
+    (each,) = needs_of(parse(f"single | {plan}").selection).pairs.values()
     matches = list(fixtures(range(len(found)), each))
     most = len(found) - 1 if plan == "knockout" else sum(kinds[a] != kinds[b] for a, b in matches)
     assert 0 < end.solution.usage.verifier_calls <= most

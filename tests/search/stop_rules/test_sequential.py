@@ -19,7 +19,8 @@ from tests.support.runs import make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
-from tts.search.ends import StopDecision, StopRuleProtocol
+from tts.search.ends import StopDecision
+from tts.search.parts import StopRule
 from tts.search.stop_rules.cges import CGES, answer_posterior
 from tts.search.stop_rules.mixture_sprt import MixtureSPRT, log_mixture_ratio
 from tts.search.stop_rules.posterior import Posterior
@@ -45,7 +46,7 @@ def scored(answers: Sequence[str | None], scores: Sequence[float]) -> list[Candi
     return [replace(c, scores={"main": score}) for c, score in zip(candidates(answers), scores, strict=True)]
 
 
-def ends(rule: StopRuleProtocol, chances: Sequence[float], most: int) -> dict[str, float]:
+def ends(rule: StopRule, chances: Sequence[float], most: int) -> dict[str, float]:
     """Return the exact chance that a rule ends by each reason and leader within so many votes, by counting all ways of votes."""
     found: dict[str, float] = defaultdict(float)
     verdicts: dict[tuple[int, ...], StopDecision | None] = {}

@@ -16,7 +16,7 @@ from tts.backends.base import Sampling
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.selections.deepconf import DeepConfidence
-from tts.verifiers.base import VerifierProtocol
+from tts.verifiers.base import Verifier
 from tts.verifiers.confidence import Confidence
 from tts.verifiers.function import FunctionVerifier
 
@@ -27,7 +27,7 @@ LOWEST = Confidence(measure="logprob", over="lowest", window=GROUP)
 CONSTANT = FunctionVerifier(lambda problem, text: 0.5)
 
 
-def run(plan: str, verifier: VerifierProtocol = LOWEST, seed: int = 0, budget: int = 500, most: int | None = None) -> Solved:
+def run(plan: str, verifier: Verifier = LOWEST, seed: int = 0, budget: int = 500, most: int | None = None) -> Solved:
     made = make_run(PROBLEM, Budget(samples=budget), plan, ToyBackend(LANGUAGE), seed=seed, verifiers={"main": verifier})
     end = searched(dataclasses.replace(made, sampling=Sampling(max_tokens=most)))
     assert end.search is not None

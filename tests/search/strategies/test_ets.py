@@ -19,6 +19,7 @@ from tts.errors import ConfigError, MissingDependency
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.embedding import HashedNgrams
 from tts.search.algorithms.pruning import KeptLeaves, LevelTree, best_leaves, gains
+from tts.search.needs import needs_of
 from tts.search.plan import parse
 from tts.search.strategies.ets import tree_of
 from tts.verifiers.toy import ToyVerifier
@@ -202,7 +203,7 @@ def test_an_embedder_is_named_or_the_solvers() -> None:
         parse("ets(embedder='ngram')")
     with pytest.raises(ConfigError, match="size is 0"):
         parse("ets(embedder='ngrams(size=0)')")
-    assert parse("ets(embedder='hidden')").strategy.needs == ("steps", "hidden")
+    assert needs_of(parse("ets(embedder='hidden')").strategy).capabilities == ("steps", "hidden")
 
 
 def test_a_missing_model_of_sentences_is_named_before_anything_is_spent() -> None:
@@ -212,4 +213,4 @@ def test_a_missing_model_of_sentences_is_named_before_anything_is_spent() -> Non
         with pytest.raises(MissingDependency, match="sentence-transformers"):
             parse("ets(embedder='sentences')")
     else:
-        assert parse("ets(embedder='sentences')").strategy.needs == ("steps",)
+        assert needs_of(parse("ets(embedder='sentences')").strategy).capabilities == ("steps",)

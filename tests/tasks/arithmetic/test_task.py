@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from tts.errors import ConfigError
 from tts.tasks.arithmetic.task import ArithmeticTask
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.types import Message, Problem
 
 SOLUTION = "3 + 4 = 7\n7 - 2 = 5\nA: 5\n"
 
 
 def test_it_is_a_task():
-    assert isinstance(ArithmeticTask(), TaskProtocol)
+    assert isinstance(ArithmeticTask(), Task)
 
 
 def test_prompt_is_the_problem_unchanged():

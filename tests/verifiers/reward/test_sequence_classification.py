@@ -94,8 +94,8 @@ def test_a_head_of_another_number_of_classes_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_without_an_output_layer_is_read_and_writes_nothing(tmp_path: Path) -> None:
+    from tts.backends.capabilities import require
     from tts.backends.engine import build
-    from tts.backends.protocol import require
     from tts.models import registry
 
     saved("llama", tmp_path, 1)

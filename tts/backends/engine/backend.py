@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Caps, Extension, Reply, RowSet, Sample, SampleRequest
+from tts.backends.capabilities import require
 from tts.backends.engine.core import Runner
 from tts.backends.engine.heads import StepTemplate, ValueHead
 from tts.backends.engine.loading import load_parts
@@ -25,7 +26,6 @@ from tts.backends.engine.work import Floats, PrefillJob, RowEnd, SampleJob
 from tts.backends.local import StateBackend, with_flops
 from tts.backends.metadata import ValueHeadMetadata
 from tts.backends.prompt_logprobs import PromptLogprobs
-from tts.backends.protocol import require
 from tts.backends.sampling import log_softmax
 from tts.backends.text.lengths import check_known, check_prompt, check_read, check_text
 from tts.backends.text.rendering import Renderer

@@ -20,8 +20,8 @@ from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, ReplayOutcome, covered
 from tts.experiments.analysis.scoring_cost import cost_of, mean_costs
 from tts.randomness import generator, hash64
-from tts.search.ends import GoesByScores
-from tts.search.plan import Plan
+from tts.search.needs import needs_of
+from tts.search.parts import Plan
 from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
@@ -85,7 +85,7 @@ def means_of(pool: ProblemPool, plan: Plan | None, reading: ReplaySettings) -> l
         ConfigError: the plan needs a score that was not recorded.
     """
     selection, stopping = (None, None) if plan is None else (plan.selection, plan.stopping)
-    verified = selection is not None and (bool(selection.verifiers) or isinstance(stopping, GoesByScores))
+    verified = selection is not None and any(needs_of(part).verifiers for part in (selection, stopping) if part is not None)
     closed = _CLOSED.get(type(selection)) if stopping is None else None
     if closed is not None and not reading.first and reading.unit == "samples":
         averaged = closed(pool, selection, reading)

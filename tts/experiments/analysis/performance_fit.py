@@ -33,8 +33,8 @@ from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import load_problems
 from tts.experiments.study.record import Cell, RecordedSample, Result
 from tts.scopes import file_scope
-from tts.search.plan import Plan, parse
-from tts.search.protocols import SelectionProtocol
+from tts.search.parts import Plan, Selection
+from tts.search.plan import parse
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
 from tts.search.strategies.best_of_n import BestOfN
@@ -293,7 +293,7 @@ def _sampled(pools: Sequence[ProblemPool], seed: int, *, begun: bool) -> Mapping
     """
     least = min(len(pool.drawn) for pool in pools) - begun
     counts = tuple(2**i for i in range(min(least, MOST).bit_length()))
-    selections: list[SelectionProtocol] = [Majority()]
+    selections: list[Selection] = [Majority()]
     if all(pool.has("main") for pool in pools):
         selections.append(Weighted())
     read, found = ReplaySettings(sizes=counts, draws=_DRAWS, seed=seed), dict[str, PlainSampling]()

@@ -22,7 +22,8 @@ from tts.experiments.analysis.averaging import ReplaySettings, RunMeans, mean_of
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_search import RecordedScores, ReplayOutcome
 from tts.experiments.analysis.scoring_cost import cost_of
-from tts.search.plan import Plan
+from tts.search.needs import needs_of
+from tts.search.parts import Plan
 from tts.solver.solver import Solver
 from tts.tasks.base import Task
 from tts.types import Problem, Prompt, Solution
@@ -151,7 +152,7 @@ def _outcomes(
 def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, FunctionVerifier]:
     """Return the recorded verifiers of all roles; none where the selection uses none, so that votes decide."""
     auto: Any = plan.strategy
-    if plan.selection is not None and not plan.selection.verifiers and auto.verifier is None:
+    if plan.selection is not None and not needs_of(plan.selection).verifiers and auto.verifier is None:
         return {}
     first = next(iter(pools.values()))
 

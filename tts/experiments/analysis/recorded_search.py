@@ -21,9 +21,9 @@ from tts.registry import Registry
 from tts.scopes import check_calls, file_scope
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.algorithms.embedding import Embedder, HashedNgrams
-from tts.search.ends import GoesByScores, StopDecision, StopRuleProtocol
-from tts.search.plan import Plan
-from tts.search.protocols import Selected, SelectionProtocol
+from tts.search.ends import StopDecision
+from tts.search.needs import Needs, needs_of
+from tts.search.parts import Plan, Selected, Selection, StopRule
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.search.votes import Candidates
@@ -31,7 +31,7 @@ from tts.solver.verifier_roles import made
 from tts.text_form import Scope, parse_call
 from tts.types import Candidate, Problem, Status, Trajectory
 from tts.verifiers import VERIFIERS
-from tts.verifiers.base import StepScores, VerifierProtocol
+from tts.verifiers.base import StepScores, Verifier
 from tts.verifiers.function import FunctionVerifier
 
 T = TypeVar("T")
@@ -189,12 +189,13 @@ class RecordedSearch:
         return len(candidates), None
 
 
-def _judged(pool: ProblemPool, rule: StopRuleProtocol | None) -> list[dict[str, float]]:
+def _judged(pool: ProblemPool, rule: StopRule | None) -> list[dict[str, float]]:
     """Return the scores of each sample that a stop rule reads; none where it reads answers only."""
-    if not isinstance(rule, GoesByScores):
+    needs = Needs() if rule is None else needs_of(rule)
+    if not needs.verifiers:
         return []
-    scores = RecordedScores(pool).of(range(len(pool.drawn)), rule.verifier, rule.aggregate).tolist()
-    return [{rule.verifier: score} for score in scores]
+    role = needs.verifiers[0]
+    return [{role: score} for score in RecordedScores(pool).of(range(len(pool.drawn)), role, needs.aggregate).tolist()]
 
 
 class RecordedScores:
@@ -211,7 +212,7 @@ class RecordedScores:
         self.given_roles: dict[str, bool] = {}  # a recorded strategy gave no scores of its own
         self._pool = pool
 
-    def get(self, role: str) -> VerifierProtocol:
+    def get(self, role: str) -> Verifier:
         """Return the verifier of a role.
 
         Raises:
@@ -271,14 +272,14 @@ def score_of(drawn: RecordedSample, role: str, aggregate: str) -> float:
 
 
 @cache
-def _made(verifier: str, scope: Scope) -> VerifierProtocol:
+def _made(verifier: str, scope: Scope) -> Verifier:
     if verifier.startswith("recorded"):
         return parse_call(_IMPORTED, verifier, scope)
     check_calls(VERIFIERS, verifier, scope)
     return (made(verifier) or {})["main"]  # its text is within the scope
 
 
-def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> VerifierProtocol:
+def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifier:
     """Return a placeholder for the verifier of imported scores, which states their range. A cell names it `recorded(low=0, high=1)`."""
 
     def refuse(problem: Problem, text: str) -> float:
@@ -303,7 +304,7 @@ _LIVE: Final = "run it live, with tts run"
 _SCORED: Final = "draw a pool with that verifier, or choose a selection that needs none, such as majority"
 
 
-def _finished(work: Coroutine[Any, Any, Selected], selection: SelectionProtocol) -> Selected:
+def _finished(work: Coroutine[Any, Any, Selected], selection: Selection) -> Selected:
     """Return the choice of a selection, which has nothing to await on recorded scores."""
     try:
         work.send(None)

@@ -25,7 +25,9 @@ from tts.experiments.analysis.averaging import ReplaySettings, Unit, means_of, t
 from tts.experiments.analysis.curves import Curve, CurveKey, Floats, accuracies, labels_of, verifiers_in_words
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_auto import auto_means, is_auto, payable
-from tts.search.plan import Plan, parse
+from tts.search.needs import needs_of
+from tts.search.parts import Plan
+from tts.search.plan import parse
 from tts.search.strategies.best_of_n import BestOfN
 
 Order = Literal["recorded", "all"]
@@ -216,7 +218,7 @@ def _replayed(
         problems=problems,
         seeds=sorted({pool.cell.seed for pool in pools}),
         kind="replayed",
-        role="oracle" if plan is None or (pools[0].oracle and plan.selection and plan.selection.verifiers) else "strategy",
+        role="oracle" if plan is None or (pools[0].oracle and plan.selection and needs_of(plan.selection).verifiers) else "strategy",
         group=group,
     )
     return ReplayedCurve(

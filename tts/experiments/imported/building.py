@@ -17,7 +17,7 @@ from tts.experiments.run.candidates import earlier_equals, judge_answers
 from tts.experiments.study.record import RecordedSample
 from tts.search.answers import Answers
 from tts.solver.model_cache import LOOP
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.types import Problem
 from tts.verifiers.code.verifier import program_in
 
@@ -125,7 +125,7 @@ class Building:
         programs: runs programs with the tests of their problem; None: they are not run.
     """
 
-    task: TaskProtocol
+    task: Task
     verdicts: Verdicts = "ours"
     count: CountTokens | None = None
     programs: ProgramVerdicts | None = None
@@ -306,7 +306,7 @@ def _check_places(rows: Sequence[SampleRow], tokens: Sequence[int]) -> None:
             raise ConfigError(f"{row.place}: its shared is {row.shared}, but it has {tokens[i]} tokens and like is {row.like}")
 
 
-def _classes(answers: Sequence[str | None], task: TaskProtocol) -> list[int | None]:
+def _classes(answers: Sequence[str | None], task: Task) -> list[int | None]:
     """Return the class of each answer, by first appearance; None without one."""
     sorter = Answers(task)
     different = [answer for answer in dict.fromkeys(answers) if answer is not None]

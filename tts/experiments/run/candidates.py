@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tts.experiments.study.record import RecordedSample
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.types import Candidate, Problem, Solution
 
 _Scores = Mapping[str, tuple[float, ...]]  # by role: one a step, or one of the whole
 
 
-def judge_answer(answer: str | None, task: TaskProtocol, problem: Problem) -> bool | None:
+def judge_answer(answer: str | None, task: Task, problem: Problem) -> bool | None:
     """Return whether the checker accepts an answer; False without one; None: the problem has no reference answer.
 
-    It may take as long as `TaskProtocol.equivalent`, so callers in an event loop call it in a thread.
+    It may take as long as `Task.equivalent`, so callers in an event loop call it in a thread.
     """
     if problem.answer is None:
         return None
@@ -28,7 +28,7 @@ def judge_answer(answer: str | None, task: TaskProtocol, problem: Problem) -> bo
     return task.equivalent(answer, problem.answer) if decided is None else decided
 
 
-def judge_answers(answers: Sequence[str | None], classes: Sequence[int | None], task: TaskProtocol, problem: Problem) -> list[bool | None]:
+def judge_answers(answers: Sequence[str | None], classes: Sequence[int | None], task: Task, problem: Problem) -> list[bool | None]:
     """Return `judge_answer` of each answer. Each class of equivalent answers is judged once, by its first."""
     verdicts: dict[int | None, bool | None] = {}
     for answer, kind in zip(answers, classes, strict=True):
@@ -43,7 +43,7 @@ def earlier_equals(texts: Sequence[str | None]) -> list[int | None]:
     return [None if (place := first.setdefault(text, i)) == i else place for i, text in enumerate(texts)]
 
 
-def record_candidates(solution: Solution, task: TaskProtocol, problem: Problem) -> tuple[RecordedSample, ...]:
+def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple[RecordedSample, ...]:
     """Return the candidates of a solution in the order in which they were drawn, judged and with all their scores.
 
     The verifier tokens of a call for several candidates are divided

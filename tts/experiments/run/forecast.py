@@ -11,9 +11,9 @@ from typing import Final, Literal, NamedTuple
 from tts.budget.budget import USD_UNIT
 from tts.experiments.study.grid import ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
-from tts.search.protocols import ScoresAll
+from tts.search.needs import needs_of
 from tts.solver.problem_run import ProblemRun
-from tts.verifiers.base import VerifierProtocol, members_of
+from tts.verifiers.base import Verifier, members_of
 from tts.verifiers.compatibility import token_rates
 
 # The source of a forecast: earlier results of the same row, the limit itself, samples of typical length, or none.
@@ -171,12 +171,12 @@ def scoring_of(run: ProblemRun) -> ScoringCost | None:
     It is known for verifiers whose bound is at most the number of generated tokens: they read each token at most once. A larger bound
     includes reserves that may not be used, such as a judge's replies. A selection that scores only some candidates is not foreseen.
     """
-    typical, selection, found = run.task.typical_tokens(), run.selection, ScoringCost()
+    typical, selection, found = run.task.typical_tokens(), needs_of(run.selection), ScoringCost()
     for role in run.declared:
         verifier = run.verifiers[role]
-        stepwise = role in run.plan.strategy.verifiers
+        stepwise = role in needs_of(run.plan.strategy).verifiers
         tokens = _read(verifier, typical, stepwise=stepwise)
-        chosen = role in selection.verifiers and not (isinstance(selection, ScoresAll) and selection.scores_all)
+        chosen = role in selection.verifiers and not selection.scores_all
         if tokens is None or (tokens and chosen and not stepwise):
             return None
         price = token_rates(verifier, run.backends[verifier.model]).usd_in if tokens else 0
@@ -185,7 +185,7 @@ def scoring_of(run: ProblemRun) -> ScoringCost | None:
     return found
 
 
-def _read(verifier: VerifierProtocol, written: int, *, stepwise: bool) -> int | None:
+def _read(verifier: Verifier, written: int, *, stepwise: bool) -> int | None:
     """Return the tokens that a verifier reads of so many generated ones, step by step or once; None: it cannot be known before a run."""
     if members := members_of(verifier):
         parts = [_read(member, written, stepwise=stepwise) for member in members]

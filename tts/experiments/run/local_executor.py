@@ -21,12 +21,13 @@ from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
 from tts.scopes import file_scope
-from tts.search.plan import Plan, parse, stored_text
+from tts.search.parts import Plan
+from tts.search.plan import parse, stored_text
 from tts.solver.model_cache import ModelCache
 from tts.solver.problem_run import ProblemRun
 from tts.solver.solver import Solver
 from tts.solver.verifier_roles import own_verifier
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
 from tts.text_form import EVERYTHING
 from tts.threads import in_thread
@@ -175,13 +176,13 @@ class LocalExecutor:
         """Return a run in which every verifier scores all candidates, where the study records such scores."""
         return dataclasses.replace(run, scored_by=tuple(run.verifiers)) if self._config.record.scores else run
 
-    def _takes_long(self, solution: Solution, task: TaskProtocol) -> bool:
+    def _takes_long(self, solution: Solution, task: Task) -> bool:
         """Whether an answer needs a judgement that the task's fast rules do not decide. It may take seconds."""
         reference, candidates = solution.problem.answer, solution.candidates if self._config.record.candidates else ()
         answers = {answer for answer in (solution.answer, *(candidate.answer for candidate in candidates)) if answer is not None}
         return reference is not None and any(task.decide(answer, reference) is None for answer in answers)
 
-    def _done(self, cell: Cell, solution: Solution, task: TaskProtocol, notes: Sequence[str]) -> CellResult:
+    def _done(self, cell: Cell, solution: Solution, task: Task, notes: Sequence[str]) -> CellResult:
         """Return the result of a cell; `notes` are warnings of the task, which judging may add to."""
         drawn = record_candidates(solution, task, solution.problem) if self._config.record.candidates else None
         result = Result(

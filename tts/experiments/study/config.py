@@ -27,7 +27,8 @@ from tts.errors import ConfigError, shown, unknown_name
 from tts.experiments import datasets
 from tts.models import registry
 from tts.models.registry import ModelRecord
-from tts.search.plan import Plan, parse, stored_text
+from tts.search.parts import Plan
+from tts.search.plan import parse, stored_text
 from tts.sections import Section
 from tts.solver.verifier_roles import NO_VERIFIERS
 

@@ -16,9 +16,10 @@ from tts.experiments.output.words import in_percent
 from tts.experiments.study.record import Result
 from tts.scopes import file_scope
 from tts.search.algorithms.calibration import Threshold, choose_threshold
-from tts.search.plan import SELECTIONS, Plan, parse
-from tts.search.protocols import SelectionProtocol
+from tts.search.parts import Plan, Selection
+from tts.search.plan import parse
 from tts.search.selections.selective import Selective
+from tts.search.tables import SELECTIONS
 from tts.trace.trace import plain_values
 
 
@@ -91,7 +92,7 @@ def _with(plan: Plan, threshold: float) -> str:
     return str(dataclasses.replace(plan, selection=selective)) if selective.inner == chooses else ""
 
 
-def _settings(selection: SelectionProtocol) -> dict[str, str]:
+def _settings(selection: Selection) -> dict[str, str]:
     return dataclasses.asdict(selection) if dataclasses.is_dataclass(selection) else {}
 
 

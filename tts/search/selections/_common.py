@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.checks import check_choice
+from tts.search.needs import Needs
 from tts.search.parameters import check_verifier
-from tts.search.parts import Selection
-from tts.search.protocols import Selected
+from tts.search.parts import Selected, Selection
 from tts.search.search import Search, state_of
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
@@ -30,7 +30,6 @@ class ByScore(Selection):
         truncated: "vote": a truncated candidate with an answer counts; "drop": it does not.
     """
 
-    scores_all = True
     verifier: str = "main"
     aggregate: str = "last"
     truncated: str = "vote"
@@ -38,6 +37,10 @@ class ByScore(Selection):
     def __post_init__(self) -> None:
         check_verifier(self.verifier, self.aggregate)
         check_truncated(self.truncated)
+
+    def needs(self) -> Needs:
+        """Scores of all candidates."""
+        return Needs(verifiers=(self.verifier,), scores_all=True)
 
 
 def check_truncated(value: str) -> None:

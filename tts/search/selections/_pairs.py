@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tts.checks import check_text
+from tts.search.needs import Needs
 from tts.search.parts import Selection
 from tts.search.row_queue import waves_of
 from tts.search.search import Search, state_of
@@ -29,20 +30,18 @@ class ByPairs(Selection):
         check_text("verifier", self.verifier)
         check_truncated(self.truncated)
 
-    @property
-    def judge(self) -> str:
-        """The role that compares."""
-        return self.verifier
+    def needs(self) -> Needs:
+        """A verifier that compares."""
+        return Needs(verifiers=(self.verifier,), pairs={self.verifier: 0})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tournament(ByPairs):
     """A tournament in which candidates of different answers meet. Its comparisons are held for with every row."""
 
-    @property
-    def pairs_each(self) -> int:
-        """The most comparisons for each candidate that may win."""
-        return 1
+    def needs(self) -> Needs:
+        """A verifier that compares: one comparison for each candidate that may win."""
+        return Needs(verifiers=(self.verifier,), pairs={self.verifier: 1})
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """It asks about those that may win."""

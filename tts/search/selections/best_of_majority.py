@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tts.checks import check_number
+from tts.search.needs import Needs
 from tts.search.parameters import check_counts
-from tts.search.protocols import Selected
+from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import ByScore, Scores, in_order, low, mean_of, members_of, no_answer, scores_of, voters_of, with_weights
 from tts.types import Candidate
@@ -46,7 +47,6 @@ class BestOfMajority(ByScore):
     """
 
     registered_as = "best_of_majority"
-    scores_all = False
     k: int = 1
     alpha: float | None = None
     asked: int = 4
@@ -55,6 +55,10 @@ class BestOfMajority(ByScore):
         ByScore.__post_init__(self)
         check_counts(self, "k", "asked")
         check_number("alpha", self.alpha, 0, 1)
+
+    def needs(self) -> Needs:
+        """Scores of some candidates."""
+        return Needs(verifiers=(self.verifier,))
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """It asks about the first `asked` of an answer."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.checks import check_number
-from tts.search.protocols import Selected
+from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import ByScore, by_class, scores_of, voters_of, warn_of_scores
 from tts.types import Candidate

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from tts.checks import check_text
 from tts.search.algorithms.agreement import consensus_sets
-from tts.search.parts import Selection
-from tts.search.protocols import Selected
+from tts.search.needs import Needs
+from tts.search.parts import Selected, Selection
 from tts.search.search import Search, state_of
 from tts.search.selections._common import check_truncated, first_writing, in_order, no_answer, scores_of, units_of, voters_of, with_weights
 from tts.types import Candidate
@@ -50,13 +50,16 @@ class CodeT(Selection):
     """
 
     registered_as = "codet"
-    scores_all = True
     verifier: str = "main"
     truncated: str = "vote"
 
     def __post_init__(self) -> None:
         check_text("verifier", self.verifier)
         check_truncated(self.truncated)
+
+    def needs(self) -> Needs:
+        """Outcomes of tests of all candidates."""
+        return Needs(verifiers=(self.verifier,), scores_all=True)
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by agreement."""

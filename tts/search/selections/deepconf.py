@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tts.checks import check_int, check_number
-from tts.search.protocols import Selected
+from tts.search.parts import Selected
 from tts.search.search import Search, state_of
 from tts.search.selections._common import ByScore, by_class, scores_of, voters_of, warn_of_scores
 from tts.types import Candidate

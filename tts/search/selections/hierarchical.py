@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tts.search.protocols import Selected
+from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import ByScore, by_class, scores_of, units_of, voters_of
 from tts.types import Candidate

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tts.search.protocols import Selected
+from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import by_class, first_writing, in_order, voters_of, with_weights
 from tts.search.selections._pairs import Tournament, preferences

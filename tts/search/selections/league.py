@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tts.checks import check_int
-from tts.search.protocols import Selected
+from tts.search.needs import Needs
+from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import by_class, first_writing, in_order, share_of, voters_of, with_weights
 from tts.search.selections._pairs import ByPairs, Tournament, preferences
@@ -58,10 +59,9 @@ class League(Tournament):
         ByPairs.__post_init__(self)
         check_int("opponents", self.opponents, 1, optional=False)
 
-    @property
-    def pairs_each(self) -> int:
-        """The most comparisons for each candidate that may win."""
-        return self.opponents
+    def needs(self) -> Needs:
+        """A verifier that compares each candidate that may win."""
+        return Needs(verifiers=(self.verifier,), pairs={self.verifier: self.opponents})
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Hold the matches."""

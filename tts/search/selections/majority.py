@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tts.search.parts import Selection
-from tts.search.protocols import Selected
+from tts.search.parts import Selected, Selection
 from tts.search.search import Search
 from tts.search.selections._common import by_class, check_truncated, voters_of
 from tts.types import Candidate

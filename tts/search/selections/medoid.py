@@ -12,11 +12,11 @@ from tts.checks import check_number, check_text
 from tts.errors import EngineError
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.embedding import Embedder, HashedNgrams
-from tts.search.parts import Selection
-from tts.search.plan import EMBEDDERS
-from tts.search.protocols import Selected
+from tts.search.needs import Needs
+from tts.search.parts import Selected, Selection
 from tts.search.search import Search, state_of
 from tts.search.selections._common import check_truncated, first_writing, no_answer, voters_of, with_weights
+from tts.search.tables import EMBEDDERS
 from tts.text_form import parse_call
 from tts.types import Candidate
 
@@ -64,9 +64,12 @@ class Medoid(Selection):
             check_text("embedder", self.embedder)
             parse_call(EMBEDDERS, self.embedder)
 
-    @property
-    def embeds_by(self) -> Embedder | None:
-        """The embedder that is named; None: the solver's."""
+    def needs(self) -> Needs:
+        """Vectors."""
+        return Needs(vectors=self._embedder() or True)
+
+    def _embedder(self) -> Embedder | None:
+        """Return the embedder that is named; None: the solver's."""
         return None if self.embedder is None else parse_call(EMBEDDERS, self.embedder)
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
@@ -101,7 +104,7 @@ class Medoid(Selection):
 
     async def _vectors(self, texts: Sequence[str], search: Search) -> NDArray[np.float64]:
         """Return a unit vector of each text; warn where words are compared."""
-        state, named = state_of(search), self.embeds_by
+        state, named = state_of(search), self._embedder()
         chosen = named or state.embedder
         try:
             vectors = await search.embed(texts, chosen)

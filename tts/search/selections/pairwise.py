@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from tts.checks import check_int
-from tts.search.protocols import Selected
+from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import by_class, members_of, voters_of
 from tts.search.selections._pairs import ByPairs, preferences

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import gamma
 
 from tts.checks import check_int
-from tts.search.protocols import Selected
+from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import ByScore, by_class, scores_of, units_of, voters_of, warn_of_scores
 from tts.types import Candidate

@@ -11,12 +11,12 @@ import numpy as np
 
 from tts.checks import check_choice, check_number, check_text
 from tts.errors import ConfigError, shown
+from tts.search.needs import Needs, needs_of
 from tts.search.parameters import check_verifier
-from tts.search.parts import Selection
-from tts.search.plan import SELECTIONS
-from tts.search.protocols import ScoresAll, Selected, SelectionProtocol
+from tts.search.parts import Selected, Selection
 from tts.search.search import Search
 from tts.search.selections._common import check_truncated, units_of
+from tts.search.tables import SELECTIONS
 from tts.types import Candidate
 
 
@@ -60,14 +60,18 @@ class Selective(Selection):
         check_verifier(self.verifier, self.aggregate)
         check_truncated(self.truncated)
         check_choice("on", self.on, ("share", "score"))
-        scored = bool(self.inner.verifiers)
+        scored = bool(needs_of(self.inner).verifiers)
         if not scored and self.on == "score":
             raise ConfigError(f"on is 'score', but the selection {self.by!r} asks no verifier", hint="name one that does, such as 'best'")
         if not scored and (self.verifier, self.aggregate) != ("main", "last"):
             raise ConfigError(f"by is {self.by!r}, but that selection takes no verifier and no aggregate")
 
+    def needs(self) -> Needs:
+        """What the other selection needs."""
+        return needs_of(self.inner)
+
     @property
-    def inner(self) -> SelectionProtocol:
+    def inner(self) -> Selection:
         """The selection that chooses."""
         if self.by == self.registered_as or self.by not in SELECTIONS:
             known = ", ".join(name for name in SELECTIONS.names() if name != self.registered_as)
@@ -75,16 +79,6 @@ class Selective(Selection):
         made = SELECTIONS.get(self.by)()
         mine = {name: getattr(self, name) for name in ("verifier", "aggregate", "truncated")}
         return dataclasses.replace(made, **{f.name: mine[f.name] for f in dataclasses.fields(made) if f.name in mine})
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The roles that the other selection scores with."""
-        return self.inner.verifiers
-
-    @property
-    def scores_all(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the other selection scores all."""
-        return isinstance(self.inner, ScoresAll) and self.inner.scores_all
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """It asks about those that the other selection asks about."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tts.checks import check_int, check_number
 from tts.errors import ConfigError
 from tts.search.ends import StopDecision
+from tts.search.needs import Needs
 from tts.search.parameters import check_verifier
 from tts.search.parts import StopRule
 from tts.types import Candidate
@@ -58,6 +59,10 @@ class CGES(StopRule):
         check_number("threshold", self.threshold, 0, 1, optional=False)
         check_int("answers", self.answers, 2)
         check_verifier(self.verifier, self.aggregate)
+
+    def needs(self) -> Needs:
+        """Scores."""
+        return Needs(verifiers=(self.verifier,), aggregate=self.aggregate)
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when one answer is likely enough."""

@@ -13,6 +13,7 @@ from scipy.special import betainc
 from tts.checks import check_number
 from tts.errors import ConfigError
 from tts.search.ends import StopDecision
+from tts.search.needs import Needs
 from tts.search.parameters import check_verifier
 from tts.search.parts import StopRule
 from tts.types import Candidate
@@ -66,6 +67,10 @@ class ReASC(StopRule):
         check_number("spread", self.spread, 1e-12, optional=False)
         check_number("pull", self.pull, 0, optional=False)
         check_verifier(self.verifier, self.aggregate)
+
+    def needs(self) -> Needs:
+        """Scores."""
+        return Needs(verifiers=(self.verifier,), aggregate=self.aggregate)
 
     @classmethod
     def calibrated(cls, scores: ArrayLike, right: ArrayLike, *, precision: float = 0.9) -> ReASC:

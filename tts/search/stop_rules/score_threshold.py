@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tts.checks import check_number
 from tts.search.ends import StopDecision
+from tts.search.needs import Needs
 from tts.search.parameters import check_verifier
 from tts.search.parts import StopRule
 from tts.types import Candidate
@@ -45,6 +46,10 @@ class ScoreThreshold(StopRule):
     def __post_init__(self) -> None:
         check_number("threshold", self.threshold, optional=False)
         check_verifier(self.verifier, self.aggregate)
+
+    def needs(self) -> Needs:
+        """Scores."""
+        return Needs(verifiers=(self.verifier,), aggregate=self.aggregate)
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the last candidate is good enough."""

@@ -27,7 +27,7 @@ from tts.checks import check_int, check_text
 from tts.errors import unknown_name
 from tts.search.ends import SearchEnded
 from tts.search.parameters import check_counts
-from tts.search.protocols import SelectionProtocol
+from tts.search.parts import Selection
 from tts.search.search import Search
 from tts.search.selections.weighted import Weighted
 from tts.search.strategies._common.guided import Guided, distinct
@@ -115,7 +115,7 @@ class AStar(Guided):
         check_int("goals", self.goals, 1)
         check_int("expansions", self.expansions, 1)
 
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         """Return `weighted` by the score that guided the search, for one goal `best`; `majority` where there is no verifier."""
         if not verified or self.goals == 1:
             return Guided.default_selection(self, verified=verified)

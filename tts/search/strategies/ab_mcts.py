@@ -15,13 +15,14 @@ AB-MCTS-A with normal or Beta posteriors and AB-MCTS-M with a mixed model, read 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tts.checks import check_choice
 from tts.search.algorithms.thompson import beta_draw, mixed_draws, normal_draw
+from tts.search.needs import Needs, writers
 from tts.search.parameters import check_roles
 from tts.search.search import Search
 from tts.search.strategies._common.earlier_solutions import opened
@@ -81,15 +82,9 @@ class AbMcts(Judged):
         check_choice("posterior", self.posterior, (*_DRAWS, "mixed"))
         object.__setattr__(self, "writers", check_roles("writers", self.writers, once=True))
 
-    @property
-    def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
-        """What is used of the models beside the policy: that they write."""
-        return {role: () for role in self.writers if role != "policy"}
-
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        """The kinds of prompts that the task must have."""
-        return () if self.n == 1 else ("revise",)
+    def needs(self) -> Needs:
+        """A verifier, and revisions by every writer."""
+        return Needs(verifiers=(self.verifier,), prompts=() if self.n == 1 else ("revise",), models=writers(*self.writers))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write one solution after another, each where the posterior draws it."""

@@ -50,7 +50,6 @@ class Adaptive(Judged):
     """
 
     registered_as = "adaptive"
-    needs = ()
     threshold: float = 0.8
     start: float | None = None
 

@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError
 from tts.search.ends import END, STEP, Tokens
+from tts.search.needs import Needs
 from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import MAX_STEPS, advance, rounds
-from tts.tasks.base import CuesAnswers, TaskProtocol
+from tts.tasks.base import Task
 from tts.threads import call_or_postpone
 from tts.types import Candidate, Trajectory
 
@@ -55,7 +56,6 @@ class AnswerConvergence(Strategy):
     """
 
     registered_as = "answer_convergence"
-    needs = ("steps", "extend")
     n: int | None = None
     k: int = 10
     every: int | None = None
@@ -70,6 +70,10 @@ class AnswerConvergence(Strategy):
         check_int("every", self.every, 1)
         check_text("cue", self.cue, optional=True)
         check_temperature(self.temperature)
+
+    def needs(self) -> Needs:
+        """Steps, and a text that opens an answer behind them."""
+        return Needs(capabilities=("steps", "extend"), task=self._check_task)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write and probe trace after trace."""
@@ -87,14 +91,14 @@ class AnswerConvergence(Strategy):
                 trace = following
         return search.candidates
 
-    def check_task(self, task: TaskProtocol) -> None:
+    def _check_task(self, task: Task) -> None:
         """Raise ConfigError where neither the task nor the caller gives a text that opens an answer."""
         if not self._cue_of(task):
             raise ConfigError(f"cue is not given, and the task {task.name!r} has no answer_cue", hint="give cue=, such as 'The answer is '")
 
-    def _cue_of(self, task: TaskProtocol) -> str:
+    def _cue_of(self, task: Task) -> str:
         """Return the text that opens an answer; "" where there is none."""
-        return self.cue or (task.answer_cue if isinstance(task, CuesAnswers) else "")
+        return self.cue or task.answer_cue
 
     async def _step(self, search: Search, trace: Trajectory) -> Trajectory:
         steps = self.max_steps if self.every is None else _ENDLESS
@@ -125,6 +129,6 @@ class EqualAnswers:
     count: int = 0
 
 
-def _same(task: TaskProtocol, a: str, b: str) -> bool:
+def _same(task: Task, a: str, b: str) -> bool:
     """Whether two answers are equal by the task's cheap rules."""
     return task.canonical(a) == task.canonical(b) or bool(task.decide(a, b))

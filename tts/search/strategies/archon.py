@@ -17,12 +17,13 @@ the code: the order of layers; the ranker's reply "[2] > [1]", after which missi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown
+from tts.search.needs import Needs, writers
 from tts.search.parameters import check_counts, check_roles, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -100,17 +101,11 @@ class Archon(Strategy):
         check_counts(self, "keep", "fused")
         check_temperature(self.temperature)
 
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        """The kinds of prompts that the task must have."""
-        return ("fuse", "revise") if "fuse" in self.layers else ()
-
-    @property
-    def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
-        """Requirements on models other than the policy: they only write."""
-        judges = (self.judge,) if {"critique", "rank", "verify"} & {*self.layers} else ()
-        fusers = (self.aggregator,) if "fuse" in self.layers else ()
-        return {role: () for role in (*self.writers, *judges, *fusers) if role != "policy"}
+    def needs(self) -> Needs:
+        """The models and the prompts of its layers."""
+        fuses, judges = "fuse" in self.layers, {"critique", "rank", "verify"} & {*self.layers}
+        models = writers(*self.writers, *([self.judge] if judges else []), *([self.aggregator] if fuses else []))
+        return Needs(prompts=("fuse", "revise") if fuses else (), models=models)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Run the layers; without n, repeat them while the budget lasts."""

@@ -9,13 +9,13 @@ grants, so that N solutions never cost more than the budget. The first n of N ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tts.checks import check_int, check_text
+from tts.search.needs import Needs, writers
 from tts.search.parameters import check_temperature
-from tts.search.parts import Strategy
-from tts.search.plan import Plan
+from tts.search.parts import Plan, Strategy
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.types import Candidate
@@ -52,10 +52,9 @@ class BestOfN(Strategy):
         check_text("effort", self.effort, optional=True)
         check_text("writer", self.writer)
 
-    @property
-    def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
-        """What is used of a model beside the policy: that it writes."""
-        return {} if self.writer == "policy" else {self.writer: ()}
+    def needs(self) -> Needs:
+        """Its writer; efforts where it asks for one."""
+        return Needs(capabilities=("efforts",) if self.effort else (), models=writers(self.writer))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Complete the root N times."""

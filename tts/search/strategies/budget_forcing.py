@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from tts.checks import check_int, check_text
 from tts.search.ends import Thought
+from tts.search.needs import Needs
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -48,7 +49,6 @@ class BudgetForcing(Strategy):
     """
 
     registered_as = "budget_forcing"
-    needs = ("steps", "extend", "thoughts")
     n: int | None = None
     thought_tokens: int = 1024
     waits: int = 0
@@ -63,6 +63,10 @@ class BudgetForcing(Strategy):
         check_text("wait", self.wait)
         check_text("cue", self.cue, optional=True)
         check_temperature(self.temperature)
+
+    def needs(self) -> Needs:
+        """Thoughts that are cut and go on."""
+        return Needs(capabilities=("steps", "extend", "thoughts"), thought_tokens=self.thought_tokens)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Think, end the thoughts, respond: one solution first, then as many at once as the budget pays."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,9 @@ import numpy as np
 
 from tts.errors import ConfigError, shown
 from tts.search.ends import SearchEnded
+from tts.search.needs import Needs, writers
 from tts.search.parameters import check_roles, check_temperature, check_verifier
-from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
+from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
@@ -86,22 +86,16 @@ class Cascade(Strategy):
                 hint="give two samples or more of each model but the last, or a verifier",
             )
 
+    def needs(self) -> Needs:
+        """Its models, and the verifier where one decides."""
+        return Needs(verifiers=() if self.verifier is None else (self.verifier,), models=writers(*self.models))
+
     def _count(self, i: int) -> int | None:
         """Return the samples of a model; None: what the budget pays."""
         return self.samples[i] if self.samples is not None else _SAMPLES if i + 1 < len(self.models) else None
 
     def _threshold(self, i: int) -> float:
         return _THRESHOLD if self.thresholds is None else self.thresholds[i]
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] - of the instance
-        """The role that scores, if one does."""
-        return () if self.verifier is None else (self.verifier,)
-
-    @property
-    def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
-        """What is used of the models beside the policy: that they write."""
-        return {role: () for role in self.models if role != "policy"}
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Ask model after model."""
@@ -127,7 +121,7 @@ class Cascade(Strategy):
         scores = await search.score([c.trajectory for c in made], self.verifier, self.aggregate, scale="unit")
         return math.nan if np.isnan(scores).all() else float(np.nanmax(scores))
 
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         """Return `best` by the score that it goes by, else the vote."""
         if self.verifier is not None and verified:
             return Best(verifier=self.verifier, aggregate=self.aggregate)

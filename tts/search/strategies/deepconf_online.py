@@ -23,8 +23,9 @@ import numpy as np
 
 from tts.checks import check_int, check_number
 from tts.search.ends import END, SearchEnded, Tokens
+from tts.search.needs import Needs
 from tts.search.parameters import check_counts
-from tts.search.protocols import SelectionProtocol
+from tts.search.parts import Selection
 from tts.search.search import Search, state_of
 from tts.search.selections.deepconf import DeepConfidence
 from tts.search.selections.majority import Majority
@@ -63,7 +64,6 @@ class DeepConfidenceOnline(Judged):
     """
 
     registered_as = "deepconf_online"
-    needs = ("steps",)
     warmup: int = 16
     keep: float = 10.0
     consensus: float = 0.95
@@ -76,6 +76,10 @@ class DeepConfidenceOnline(Judged):
         check_number("keep", self.keep, 1e-9, 100, optional=False)
         check_number("consensus", self.consensus, 0, optional=False)
         check_int("tokens", self.tokens, 1)
+
+    def needs(self) -> Needs:
+        """Rows that are cut and go on, and a verifier."""
+        return Needs(capabilities=("steps",), verifiers=(self.verifier,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Warm up, then write traces until they agree. The numbers are the lines of algorithm B6, online."""
@@ -127,6 +131,6 @@ class DeepConfidenceOnline(Judged):
     def _vote(self) -> DeepConfidence:
         return DeepConfidence(keep=self.keep, among=self.warmup, verifier=self.verifier, aggregate=self.aggregate)
 
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         """Return the vote of those that are at least as confident as the threshold."""
         return self._vote() if verified else Majority()

@@ -20,6 +20,7 @@ import numpy as np
 
 from tts.checks import check_int, check_number
 from tts.search.ends import SearchEnded, Share, Tokens
+from tts.search.needs import Needs
 from tts.search.search import Search
 from tts.search.strategies._common.judged import Judged
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
@@ -49,7 +50,6 @@ class EarlyPruning(Judged):
     """
 
     registered_as = "early_pruning"
-    needs = ("steps",)
     tokens: int | None = None
     pruned: float = 0.5
 
@@ -57,6 +57,10 @@ class EarlyPruning(Judged):
         Judged.__post_init__(self)
         check_int("tokens", self.tokens, 1)
         check_number("pruned", self.pruned, 0, 1, optional=False)
+
+    def needs(self) -> Needs:
+        """Rows that are cut and go on, and a verifier."""
+        return Needs(capabilities=("steps",), verifiers=(self.verifier,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Begin, judge, prune, finish; with n left out, again for what is left."""

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tts.checks import check_int, check_number
+from tts.search.needs import Needs
 from tts.search.search import Search
 from tts.search.strategies._common.two_models import TwoModels
 from tts.types import Candidate, Trajectory
@@ -43,8 +44,6 @@ class EntropySwitching(TwoModels):
     """
 
     registered_as = "entropy_switching"
-    needs = ("steps", "extend", "logprobs")
-    needs_of_draft = needs
     threshold: float = 1.0
     window: int | None = None
 
@@ -52,6 +51,11 @@ class EntropySwitching(TwoModels):
         TwoModels.__post_init__(self)
         check_number("threshold", self.threshold, 0, optional=False)
         check_int("window", self.window, 1)
+
+    def needs(self) -> Needs:
+        """Steps with log-probabilities, of both models."""
+        used = ("steps", "extend", "logprobs")
+        return Needs(capabilities=used, models=self.of_draft(*used))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write each step with the model that the step before calls for."""

@@ -24,9 +24,10 @@ from tts.checks import check_choice, check_number, check_text
 from tts.search.algorithms.apportioning import apportion
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.pruning import KeptLeaves, LevelTree, best_leaves
-from tts.search.plan import EMBEDDERS
+from tts.search.needs import Needs
 from tts.search.search import Search, state_of
 from tts.search.strategies.rebase import Counts, RewardBalanced
+from tts.search.tables import EMBEDDERS
 from tts.text_form import parse_call
 from tts.types import Trajectory
 
@@ -81,10 +82,9 @@ class Ets(RewardBalanced):
             if self.embedder != _HIDDEN:
                 parse_call(EMBEDDERS, self.embedder)
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Steps, and hidden states where they are the embedding."""
-        return ("steps", "hidden") if self.embedder == _HIDDEN else ("steps",)
+    def needs(self) -> Needs:
+        """Steps and a verifier; hidden states where they are the embedding."""
+        return Needs(capabilities=("steps", "hidden") if self.embedder == _HIDDEN else ("steps",), verifiers=(self.verifier,))
 
     async def balance(self, search: Search, live: Sequence[Trajectory], scores: NDArray[np.float64], left: int) -> Counts:
         """Balance a level among the nodes that are worth keeping."""

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from tts.checks import check_int, check_text
 from tts.search.ends import SearchEnded
+from tts.search.needs import Needs
 from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -62,7 +63,6 @@ class ForestOfThought(Strategy):
 
     registered_as = "forest_of_thought"
     always_votes = True
-    needs = ("steps",)
     n: int | None = None
     width: int = 1
     branching: int = 3
@@ -80,6 +80,10 @@ class ForestOfThought(Strategy):
         check_int("max_tokens", self.max_tokens, 1)
         check_text("question", self.question)
         check_temperature(self.temperature)
+
+    def needs(self) -> Needs:
+        """Steps."""
+        return Needs(capabilities=("steps",))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Grow tree after tree, and decide."""

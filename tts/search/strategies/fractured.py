@@ -20,13 +20,13 @@ from dataclasses import dataclass
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError
+from tts.search.needs import Needs
 from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.row_queue import MOST_ROWS
 from tts.search.search import Search, state_of
 from tts.search.strategies._common.stepping import rounds
 from tts.search.strategies.budget_forcing import ended
-from tts.tasks.base import CuesAnswers
 from tts.types import Candidate, Trajectory
 
 
@@ -51,7 +51,6 @@ class Fractured(Strategy):
     """
 
     registered_as = "fractured"
-    needs = ("extend", "token_ids")
     n: int | None = None
     depths: int = 4
     answers: int = 1
@@ -63,6 +62,10 @@ class Fractured(Strategy):
         check_counts(self, "depths", "answers")
         check_text("cue", self.cue, optional=True)
         check_temperature(self.temperature)
+
+    def needs(self) -> Needs:
+        """Forks inside of a thought."""
+        return Needs(capabilities=("extend", "token_ids"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write traces, cut them, and answer."""
@@ -106,7 +109,7 @@ class Fractured(Strategy):
         """Return what is forced after a cut, and the text that ends the reasoning of a trace; "" where it is not known."""
         if trace.thought or trace.is_thinking:
             return self.cue or "", trace.marks.close.strip()
-        cue = self.cue or (search.task.answer_cue if isinstance(search.task, CuesAnswers) else "")
+        cue = self.cue or search.task.answer_cue
         return cue, cue.strip()
 
     async def _answering(self, search: Search, prefix: Trajectory, cue: str) -> list[Trajectory]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tts.checks import check_int, check_number
+from tts.search.needs import Needs
 from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -54,8 +55,6 @@ class GuidedByGut(Strategy):
 
     registered_as = "guided_by_gut"
     always_votes = True
-    needs = ("steps", "logprobs")
-    gives_scores = ("gut",)
     n: int | None = None
     branching: int = 2
     novelty: float = 0.5
@@ -71,6 +70,10 @@ class GuidedByGut(Strategy):
         check_temperature(self.temperature)
         check_number("cool", self.cool, 0, 100)
         check_int("levels", self.levels, 0, optional=False)
+
+    def needs(self) -> Needs:
+        """Steps with log-probabilities, by which it scores."""
+        return Needs(capabilities=("steps", "logprobs"), scores=("gut",))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Search with n paths; with n left out, again for what is left."""

@@ -25,6 +25,7 @@ import numpy as np
 from tts.checks import check_int, check_number
 from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded
+from tts.search.needs import Needs
 from tts.search.parameters import check_counts
 from tts.search.search import Search
 from tts.search.strategies._common.earlier_solutions import opened, root_showing
@@ -77,12 +78,10 @@ class MindEvolution(Judged):
         if self.n is not None and self.migrants > self.n and self.islands > 1:
             raise ConfigError(f"migrants is {self.migrants}, but an island has {self.n} solutions", hint="give fewer, or a larger n")
 
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        """The kinds of prompts that the task must have."""
-        if self.generations == 1:
-            return ()
-        return ("critique", "revise", "fuse") if self.parents > 1 and self.n != 1 else ("critique", "revise")
+    def needs(self) -> Needs:
+        """A verifier, and prompts to criticise, revise and fuse."""
+        prompts = ("critique", "revise", "fuse") if self.parents > 1 and self.n != 1 else ("critique", "revise")
+        return Needs(verifiers=(self.verifier,), prompts=() if self.generations == 1 else prompts)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Evolve; with n left out, again for what is left."""

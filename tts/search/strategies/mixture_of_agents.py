@@ -15,11 +15,12 @@ Archon (2409.15254) stacks such layers with critics, rankers and verifiers, whic
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tts.checks import check_int, check_text
 from tts.search.ends import SearchEnded
+from tts.search.needs import Needs, writers
 from tts.search.parameters import check_roles, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -71,15 +72,10 @@ class MixtureOfAgents(Strategy):
         check_prompt(self.prompt)
         check_temperature(self.temperature)
 
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        """The kinds of prompts that the task must have."""
-        return ("revise",) if self.samples == 1 == len(self.writers) else (self.prompt,)
-
-    @property
-    def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
-        """What is used of the models beside the policy: that they write."""
-        return {role: () for role in (*self.writers, self.aggregator) if role != "policy"}
+    def needs(self) -> Needs:
+        """Its models, and the prompt that shows solutions."""
+        prompt = "revise" if self.samples == 1 == len(self.writers) else self.prompt
+        return Needs(prompts=(prompt,), models=writers(*self.writers, self.aggregator))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write layer after layer, and fuse."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tts.checks import check_int, check_number
+from tts.search.needs import Needs
 from tts.search.parameters import check_verifier
 from tts.search.search import Search
 from tts.search.strategies._common.side_by_side import SideBySide, step_logprob
@@ -49,7 +50,6 @@ class Mur(SideBySide):
     """
 
     registered_as = "mur"
-    needs = ("steps", "logprobs")
     branching: int = 8
     gamma: float = 0.9
     momentum: float = 0.9
@@ -63,10 +63,9 @@ class Mur(SideBySide):
         check_number("momentum", self.momentum, 0, 0.999999, optional=False)
         check_verifier(self.verifier, self.aggregate, optional=True)
 
-    @property
-    def verifiers(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] - of the instance
-        """The role that scores, if one does."""
-        return () if self.verifier is None else (self.verifier,)
+    def needs(self) -> Needs:
+        """Steps with log-probabilities, and the verifier where one scores."""
+        return Needs(capabilities=("steps", "logprobs"), verifiers=() if self.verifier is None else (self.verifier,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write steps, and those that are uncertain several times."""

@@ -23,6 +23,7 @@ from itertools import repeat
 from tts.checks import check_choice
 from tts.errors import ConfigError, shown
 from tts.search.ends import SearchEnded
+from tts.search.needs import Needs
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -67,11 +68,10 @@ class PaCoRe(Strategy):
         check_prompt(self.prompt)
         check_temperature(self.temperature)
 
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        """The kinds of prompts that the task must have."""
+    def needs(self) -> Needs:
+        """The prompt that shows messages."""
         single = self.widths is not None and max(self.widths) == 1
-        return ("revise",) if single else (self.prompt,)
+        return Needs(prompts=("revise",) if single else (self.prompt,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Draw round after round; the last one is a single trajectory."""

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from tts.checks import check_int, check_number
 from tts.search.algorithms.clustering import most_clusters
 from tts.search.algorithms.resampling import softmax
+from tts.search.needs import Needs
 from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -62,7 +63,6 @@ class PhiDecoding(Strategy):
     """
 
     registered_as = "phi_decoding"
-    needs = ("steps", "logprobs")
     n: int | None = None
     beams: int = 4
     branching: int = 4
@@ -82,6 +82,10 @@ class PhiDecoding(Strategy):
         check_int("least", self.least, 0, optional=False)
         check_number("agreement", self.agreement, 0, 1, optional=False)
         check_temperature(self.temperature)
+
+    def needs(self) -> Needs:
+        """Steps with log-probabilities."""
+        return Needs(capabilities=("steps", "logprobs"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Search; with n left out, again for what is left."""

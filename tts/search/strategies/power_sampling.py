@@ -28,6 +28,7 @@ from itertools import chain
 from tts.checks import check_int, check_number
 from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded, Share, Tokens, Until
+from tts.search.needs import Needs
 from tts.search.parts import Strategy
 from tts.search.row_queue import waves_of
 from tts.search.search import Search, state_of
@@ -61,7 +62,6 @@ class PowerSampling(Strategy):
 
     registered_as = "power_sampling"
     sized_by_budget = ("chains",)
-    needs = ("steps", "extend", "token_ids", "logprobs")
     alpha: float = 4.0
     block: int | None = None
     moves: int = 10
@@ -72,6 +72,10 @@ class PowerSampling(Strategy):
         check_int("block", self.block, 1)
         check_int("moves", self.moves, 0, optional=False)
         check_int("chains", self.chains, 1)
+
+    def needs(self) -> Needs:
+        """Blocks of tokens with log-probabilities, and forks inside of them."""
+        return Needs(capabilities=("steps", "extend", "token_ids", "logprobs"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Walk, and return where the chains end."""

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tts.search.ends import END, Stops
+from tts.search.needs import Needs
 from tts.search.parameters import check_counts
 from tts.search.search import Search
 from tts.search.strategies._common.side_by_side import SideBySide
@@ -64,8 +65,6 @@ class ProgramAided(SideBySide):
     """
 
     registered_as = "program_aided"
-    needs = ("steps", "extend")
-    prompts = ("program",)
     programs: int = 4
     seconds: float = 10.0
     characters: int = 1000
@@ -76,12 +75,12 @@ class ProgramAided(SideBySide):
         check_counts(self, "programs", "characters")
         self._code(self.seconds)
 
+    def needs(self) -> Needs:
+        """Texts behind programs, their prompt, and a sandbox."""
+        return Needs(capabilities=("steps", "extend"), prompts=("program",), machine=self._code(self.seconds).check_sandbox)
+
     def _code(self, seconds: float) -> Code:
         return Code(tests=_NOTHING, sandbox=self.sandbox, seconds=seconds)
-
-    def check_machine(self) -> None:
-        """Raise CapabilityError, or MissingDependency, where programs cannot be run here."""
-        self._code(self.seconds).check_sandbox()
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write up to the end of a block, and run its program."""

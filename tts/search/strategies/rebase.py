@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tts.checks import check_number
 from tts.errors import ConfigError
 from tts.search.algorithms.apportioning import apportion
-from tts.search.protocols import SelectionProtocol
+from tts.search.parts import Selection
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
@@ -54,7 +54,7 @@ class RewardBalanced(Wide):
                 f"balance_temperature is {self.balance_temperature}, but must be at least 1e-06", hint="1e-06 gives all to the best"
             )
 
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         """Return `weighted` by the score that guided the search; `majority` where there is no verifier."""
         return Weighted(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from tts.checks import check_int
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
+from tts.search.needs import Needs
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.row_queue import waves_of
@@ -77,10 +78,9 @@ class RecursiveSelfAggregation(Strategy):
         check_prompt(self.prompt)
         check_temperature(self.temperature)
 
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        """The kinds of prompts that the task must have."""
-        return () if self.rounds == 1 else ("revise",) if 1 in (self.n, self.subset) else (self.prompt,)
+    def needs(self) -> Needs:
+        """The prompt that shows solutions."""
+        return Needs(prompts=() if self.rounds == 1 else ("revise",) if 1 in (self.n, self.subset) else (self.prompt,))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Fuse population after population; the last one votes."""

@@ -20,6 +20,7 @@ from itertools import repeat
 
 from tts.checks import check_int, check_text
 from tts.search.ends import END
+from tts.search.needs import Needs
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -66,10 +67,9 @@ class SelfRefine(Strategy):
         check_text("stop", self.stop)
         check_temperature(self.temperature)
 
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        """The kinds of prompts that the task must have."""
-        return ("critique", "revise") if self.rounds else ()
+    def needs(self) -> Needs:
+        """Prompts to criticise and revise."""
+        return Needs(prompts=("critique", "revise") if self.rounds else ())
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write chains; with n left out, again for what is left."""

@@ -22,6 +22,7 @@ from typing import Any
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown
 from tts.search.ends import SearchEnded
+from tts.search.needs import Needs, writers
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -64,7 +65,6 @@ class SelfVerification(Strategy):
     registered_as = "self_verification"
     sized_by_budget = ("n", "verifications")
     always_votes = True
-    gives_scores = (_ROLE,)
     n: int | None = None
     verifications: int | None = None
     law: tuple[float, float] | None = None
@@ -85,10 +85,9 @@ class SelfVerification(Strategy):
             if self.verifications is not None:
                 raise ConfigError(f"law is {shown(self.law)}, but verifications is {self.verifications}", hint="give one of them")
 
-    @property
-    def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
-        """What is used of the model that verifies."""
-        return {} if self.checker == "policy" else {self.checker: ()}
+    def needs(self) -> Needs:
+        """The model that verifies, by which it scores."""
+        return Needs(scores=(_ROLE,), models=writers(self.checker))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Solve and verify; with n left out, again for what is left."""

@@ -19,6 +19,7 @@ from itertools import chain, islice, repeat
 
 from tts.checks import check_choice, check_int, check_number
 from tts.search.ends import SearchEnded
+from tts.search.needs import Needs
 from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -73,10 +74,9 @@ class SemanticEntropy(Strategy):
         check_prompt(self.prompt)
         check_choice("rule", self.rule, ("threshold", "secretary"))
 
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        """The kinds of prompts that the task must have."""
-        return (self.prompt,) if self.rounds > 1 else ()
+    def needs(self) -> Needs:
+        """The prompt that shows solutions."""
+        return Needs(prompts=(self.prompt,) if self.rounds > 1 else ())
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Draw rounds until their entropy is low."""

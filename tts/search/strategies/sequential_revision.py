@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tts.checks import check_int
+from tts.search.needs import Needs
 from tts.search.parameters import check_temperature
-from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
+from tts.search.parts import Selection, Strategy
 from tts.search.row_queue import waves_of
 from tts.search.search import Search
 from tts.search.selections.hierarchical import Hierarchical
@@ -67,10 +67,9 @@ class SequentialRevision(Strategy):
         check_int("shown", self.shown, 1, optional=False)
         check_temperature(self.temperature)
 
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        """The kinds of prompts that the task must have."""
-        return ("revise",) if self.length != 1 else ()
+    def needs(self) -> Needs:
+        """Revisions."""
+        return Needs(prompts=("revise",) if self.length != 1 else ())
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Lengthen all chains by one attempt at a time; with a size left out, again for what is left."""
@@ -109,6 +108,6 @@ class SequentialRevision(Strategy):
             chain.clear()
         return root or search.root
 
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def default_selection(self, *, verified: bool) -> Selection:
         """Return `hierarchical` with a verifier, else a flat `majority`."""
         return Hierarchical() if verified else Majority()

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from tts.checks import check_choice, check_int, check_number, check_text
 from tts.search.ends import SearchEnded
+from tts.search.needs import Needs
 from tts.search.search import Search
 from tts.search.strategies._common.two_models import TwoModels
 from tts.types import Candidate, Trajectory
@@ -61,7 +62,6 @@ class SpecReason(TwoModels):
     """
 
     registered_as = "spec_reason"
-    needs = ("steps", "extend", "next_logprobs")
     threshold: float = 7.0
     first: int = 0
     question: str = QUESTION
@@ -73,6 +73,10 @@ class SpecReason(TwoModels):
         check_int("first", self.first, 0, optional=False)
         check_text("question", self.question)
         check_choice("grade", self.grade, ("likeliest", "mean"))
+
+    def needs(self) -> Needs:
+        """Steps of both models, and grades by the policy."""
+        return Needs(capabilities=("steps", "extend", "next_logprobs"), models=self.of_draft("steps", "extend"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Draft, grade, and rewrite."""

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tts.checks import check_int, check_text
+from tts.search.needs import Needs
 from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -59,7 +60,6 @@ class TreeOfThoughts(Strategy):
 
     registered_as = "tree_of_thoughts"
     always_votes = True
-    needs = ("steps",)
     n: int | None = None
     branching: int = 3
     votes: int = 3
@@ -74,6 +74,10 @@ class TreeOfThoughts(Strategy):
         check_int("max_tokens", self.max_tokens, 1)
         check_text("question", self.question)
         check_temperature(self.temperature)
+
+    def needs(self) -> Needs:
+        """Steps."""
+        return Needs(capabilities=("steps",))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Search; with n left out, again for what is left."""

@@ -18,9 +18,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tts.backends.base import Sampling
+from tts.backends.base import Backend, Sampling
 from tts.backends.metadata import metadata_of
-from tts.backends.protocol import BackendProtocol
 from tts.logs import get_logger
 from tts.serve.access import Client
 from tts.serve.chat import read_body
@@ -92,7 +91,7 @@ class ModelCall:
         self.order, self.cost = order, CompletionCost()
         self.config = gateway.config
         self._gateway, self._client, self._offer, self._notes = gateway, client, offer, notes
-        self._backend: BackendProtocol | None = None
+        self._backend: Backend | None = None
 
     async def run(self, told: Told | None) -> list[Written]:
         """Wait for a place, and return what the model does.
@@ -135,7 +134,7 @@ class ModelCall:
             param="max_tokens", code="too_long",
         )  # fmt: skip
 
-    def _most(self, backend: BackendProtocol) -> int:
+    def _most(self, backend: Backend) -> int:
         """Return the most tokens that are booked.
 
         Raises:

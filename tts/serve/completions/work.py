@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tts.backends.base import Reply, Row, Sample, SampleRequest, Sampling, StopCondition
+from tts.backends.base import Backend, Reply, Row, Sample, SampleRequest, Sampling, StopCondition
+from tts.backends.capabilities import prompt_logprobs
 from tts.backends.metadata import metadata_of
 from tts.backends.prompt_logprobs import PromptLogprobs
-from tts.backends.protocol import BackendProtocol, prompt_logprobs
 from tts.backends.reads import cancelled_and_done, read
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.errors import CapabilityError, EngineError
@@ -83,7 +83,7 @@ class Written:
     from_token: int = 0
 
 
-async def complete(backend: BackendProtocol, order: CompletionOrder, cost: CompletionCost, told: Told | None = None) -> list[Written]:
+async def complete(backend: Backend, order: CompletionOrder, cost: CompletionCost, told: Told | None = None) -> list[Written]:
     """Return the choices of all prompts, in order.
 
     Args:
@@ -113,7 +113,7 @@ async def complete(backend: BackendProtocol, order: CompletionOrder, cost: Compl
     ]
 
 
-async def _logprobs(backend: BackendProtocol, prompts: Sequence[str], top: int, cost: CompletionCost) -> list[Reply[PromptLogprobs]]:
+async def _logprobs(backend: Backend, prompts: Sequence[str], top: int, cost: CompletionCost) -> list[Reply[PromptLogprobs]]:
     """Read the log-probabilities of prompts, and count them also where this is cancelled meanwhile."""
     replies: list[Reply[PromptLogprobs]] = []
     try:
@@ -125,7 +125,7 @@ async def _logprobs(backend: BackendProtocol, prompts: Sequence[str], top: int, 
     return replies
 
 
-async def _read(backend: BackendProtocol, order: CompletionOrder, cost: CompletionCost) -> list[Written]:
+async def _read(backend: Backend, order: CompletionOrder, cost: CompletionCost) -> list[Written]:
     """Return the prompts, and after each the most likely token, if one is asked for, from one reading of all of them."""
     assert order.top is not None
     replies = await _logprobs(backend, order.prompts, max(order.top, order.max_tokens), cost)
@@ -147,7 +147,7 @@ async def _read(backend: BackendProtocol, order: CompletionOrder, cost: Completi
     return made
 
 
-async def _written(backend: BackendProtocol, order: CompletionOrder, cost: CompletionCost, told: Told | None) -> list[Written]:
+async def _written(backend: Backend, order: CompletionOrder, cost: CompletionCost, told: Told | None) -> list[Written]:
     if not order.max_tokens:
         cost.prompt += sum(map(backend.count, order.prompts))
         return [Written(place, "", "length") for place in range(len(order.prompts)) for _ in range(order.choices)]
@@ -176,7 +176,7 @@ async def _written(backend: BackendProtocol, order: CompletionOrder, cost: Compl
 class _ChoiceRow:
     """One choice under way. place: among all choices. read: input tokens of its first call. shown: characters that were passed on."""
 
-    backend: BackendProtocol
+    backend: Backend
     order: CompletionOrder
     cost: CompletionCost
     told: Told | None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend
 from tts.checks import check_choice, check_int, check_text
 from tts.errors import CapabilityError, ConfigError, shown
 from tts.models.registry import ModelRecord
@@ -95,7 +95,7 @@ class Code(Verifier):
         """Checks of the sandbox and of the problem's tests."""
         return Traits(filled=self.filled, check=self.check)
 
-    def filled(self, record: ModelRecord | None, backend: BackendProtocol) -> Code:
+    def filled(self, record: ModelRecord | None, backend: Backend) -> Code:
         """Return the verifier unchanged.
 
         Raises:

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tts.backends.base import Counters, Reply
-from tts.backends.protocol import BackendProtocol, counts_texts, require, text_bound
+from tts.backends.base import Backend, Counters, Reply
+from tts.backends.capabilities import counts_texts, require, text_bound
 from tts.backends.reads import read
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.budget.budget import Rates
@@ -66,7 +66,7 @@ class HandleModel:
         CapabilityError: the backend does not take exact tokens, or lacks a capability that the record's readout needs.
     """
 
-    def __init__(self, renderer: SolutionRenderer, backend: BackendProtocol, head: HeadWeights | None = None) -> None:
+    def __init__(self, renderer: SolutionRenderer, backend: Backend, head: HeadWeights | None = None) -> None:
         what = f"the reward model {renderer.record.name!r}"
         require(backend, ("extend", "fork", "next_logprobs" if head is None else "hidden"), what)
         probe = TokenizedText.of((0,) * 7)

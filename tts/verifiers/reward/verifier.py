@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tts.backends.protocol import BackendProtocol
+from tts.backends.base import Backend
 from tts.budget.budget import Rates
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown
@@ -110,7 +110,7 @@ class Reward(Verifier):
         """A model of its own, loaded by a solver and opened for each search."""
         return Traits(prompt_bound=self.prompt_bound, filled=self.filled, own_model=OwnModel(self.rates, self.opened))
 
-    def filled(self, record: ModelRecord | None, backend: BackendProtocol) -> Reward:
+    def filled(self, record: ModelRecord | None, backend: Backend) -> Reward:
         """Return the verifier with its model loaded, and with the policy's count of tokens.
 
         Raises:

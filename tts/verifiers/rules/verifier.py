@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tts.errors import ConfigError, shown
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import Task
 from tts.threads import call_or_postpone
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
@@ -91,7 +91,7 @@ def rule_of(problem: Problem) -> Accepts | None:
     return next((rule for read in _READERS if (rule := read(problem.text)) is not None), None)
 
 
-async def _is_accepted(text: str, accepts: Accepts, task: TaskProtocol) -> bool:
+async def _is_accepted(text: str, accepts: Accepts, task: Task) -> bool:
     answer = await call_or_postpone(task.extract, text)
     try:
         return answer is not None and accepts(answer)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from tts.checks import check_int
 from tts.search.algorithms.apportioning import known
+from tts.search.needs import Needs
 from tts.search.parameters import check_temperature, check_verifier
-from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
+from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
@@ -39,7 +39,6 @@ class Guided(Strategy):
         verifier: the role that scores. aggregate: step scores to one; "last" of a process model is its score of the prefix.
     """
 
-    needs = ("steps",)
     temperature: float | None = None
     max_steps: int = MAX_STEPS
     verifier: str = "main"
@@ -50,7 +49,11 @@ class Guided(Strategy):
         check_int("max_steps", self.max_steps, 1, optional=False)
         check_verifier(self.verifier, self.aggregate)
 
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def needs(self) -> Needs:
+        """Steps, and a verifier."""
+        return Needs(capabilities=("steps",), verifiers=(self.verifier,))
+
+    def default_selection(self, *, verified: bool) -> Selection:
         """Return `best` by the score that guided the search; `majority` where there is no verifier."""
         return Best(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
 

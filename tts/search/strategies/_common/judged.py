@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tts.checks import check_int
+from tts.search.needs import Needs
 from tts.search.parameters import check_temperature, check_verifier
-from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
+from tts.search.parts import Selection, Strategy
 from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
 
@@ -31,6 +31,10 @@ class Judged(Strategy):
         check_temperature(self.temperature)
         check_verifier(self.verifier, self.aggregate)
 
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+    def needs(self) -> Needs:
+        """A verifier."""
+        return Needs(verifiers=(self.verifier,))
+
+    def default_selection(self, *, verified: bool) -> Selection:
         """Return `best` by the score that it judges by; `majority` where there is no verifier."""
         return Best(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()

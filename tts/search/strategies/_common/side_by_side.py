@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tts.checks import check_int
 from tts.search.ends import SearchEnded
+from tts.search.needs import Needs
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -30,7 +31,6 @@ class SideBySide(Strategy):
         temperature: of the model's law; None: the run's. max_steps: of a path, the last of which runs to the end of the solution.
     """
 
-    needs = ("steps",)
     n: int | None = None
     temperature: float | None = None
     max_steps: int = MAX_STEPS
@@ -39,6 +39,10 @@ class SideBySide(Strategy):
         check_int("n", self.n, 1)
         check_temperature(self.temperature)
         check_int("max_steps", self.max_steps, 1, optional=False)
+
+    def needs(self) -> Needs:
+        """Steps."""
+        return Needs(capabilities=("steps",))
 
     async def written(self, search: Search, ts: Sequence[Trajectory], model: str = "policy") -> list[Trajectory | None]:
         """Return each path one step longer, by the model of a role; None where its row failed or could not start."""

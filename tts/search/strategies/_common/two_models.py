@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tts.checks import check_text
+from tts.search.needs import Needs
 from tts.search.strategies._common.side_by_side import SideBySide
 
 
@@ -25,7 +26,6 @@ class TwoModels(SideBySide):
         needs_of_draft: capabilities that it needs of the draft's model.
     """
 
-    needs = ("steps", "extend")
     needs_of_draft: ClassVar[tuple[str, ...]] = ("steps", "extend")
     draft: str = "draft"
 
@@ -33,7 +33,10 @@ class TwoModels(SideBySide):
         SideBySide.__post_init__(self)
         check_text("draft", self.draft)
 
-    @property
-    def needs_of_models(self) -> dict[str, tuple[str, ...]]:
-        """What is used of the draft's model; nothing, where the policy drafts."""
-        return {} if self.draft == "policy" else {self.draft: self.needs_of_draft}
+    def needs(self) -> Needs:
+        """Steps of both models, each of which goes on behind the other's."""
+        return Needs(capabilities=("steps", "extend"), models=self.of_draft("steps", "extend"))
+
+    def of_draft(self, *capabilities: str) -> dict[str, tuple[str, ...]]:
+        """Return capabilities of the draft's model by its role; none, where the policy drafts."""
+        return {} if self.draft == "policy" else {self.draft: capabilities}

@@ -1,0 +1,72 @@
+"""Questions about any backend: whether it has a capability, and what it states of value heads, texts and prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tts.backends.base import Backend, Reply
+from tts.backends.metadata import ValueHeadMetadata, capability_hint, metadata_of
+from tts.backends.prompt_logprobs import PromptLogprobs, check_top
+from tts.backends.text.tokenized_text import TokenizedText
+from tts.errors import CapabilityError
+from tts.types import Prompt
+
+
+async def prompt_logprobs(backend: Backend, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
+    """Return the log-probabilities of all tokens of prompts, in order, with the input tokens that each cost.
+
+    A `TokenizedText` is read as its tokens. Values depend on the prompt alone. Nothing stays open, and no room is needed for an answer.
+    Where a backend computes a common beginning of prompts once, the first prompt is charged for it, and the others reuse it.
+
+    Args:
+        top: most likely tokens to return for each place, from 0 to 20.
+
+    Raises:
+        CapabilityError: the backend cannot. ConfigError: `top` is out of range, or a prompt has no token, or one that the model lacks.
+        PromptTooLong: a prompt passes the context. In each case nothing has been computed.
+    """
+    require(backend, ("prompt_logprobs",), "reading the log-probabilities of a prompt")
+    return await backend.prompt_logprobs(prompts, check_top(top))
+
+
+def require(backend: Backend, capabilities: Sequence[str], needed_by: str) -> None:
+    """Raise CapabilityError where a backend lacks a capability; the hint names those that have it."""
+    for name in capabilities:
+        if getattr(backend.caps, name) in ("absent", False):
+            raise CapabilityError(
+                f"{needed_by} needs the capability {name!r}, which the backend {backend.name!r} lacks",
+                hint=capability_hint(backend.name, metadata_of(backend), name),
+            )
+
+
+def value_head_metadata(backend: Backend, head: str, needed_by: str) -> ValueHeadMetadata | None:
+    """Return what a backend states about a value head; None where it does not list its heads.
+
+    Raises:
+        CapabilityError: it lists its heads, and this is none of them.
+    """
+    known = metadata_of(backend).value_heads
+    if known is None:
+        return None
+    if head not in known:
+        raise CapabilityError(
+            f"{needed_by} needs the value head {head!r}, but the model on the backend {backend.name!r} has {', '.join(known) or 'none'}",
+            hint="name the head's file, or a process model, in the model's record",
+        )
+    return known[head]
+
+
+def counts_texts(backend: Backend) -> bool:
+    """Whether `text_bound` is exact."""
+    return metadata_of(backend).count_text is not None
+
+
+def text_bound(backend: Backend, text: str) -> int:
+    """Return the most tokens that a text can be after a path: exact where the backend's metadata has `count_text`.
+
+    Elsewhere neither the count of the text as a prompt nor its bytes bound every tokenizer alone.
+    """
+    if not text and not isinstance(text, TokenizedText):
+        return 0
+    count_text = metadata_of(backend).count_text
+    return max(backend.count(text), len(text.encode())) if count_text is None else count_text(text)
