@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tts.budget.account import Exhausted
 from tts.budget.budget import Rates, RowCost
-from tts.search.waves import Goal, Wave, WaveRequest, payable_rows, payable_tokens, plan_rows, scarcest_unit
+from tts.search.waves import Goal, Wave, WaveRequest, limit_to_share, payable_rows, payable_tokens, plan_rows, scarcest_unit
 
 COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
 
@@ -230,3 +230,20 @@ def test_the_first_k_rows_of_a_wave_are_those_of_a_smaller_request(request: Wave
         assert few is not None
         assert few.rows >= min(k, many.rows) or request.goal is Goal.SOLUTION
         assert few.rows <= k
+
+
+# Shared limits --------------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 500), st.integers(0, 500), st.integers(1, 60), st.integers(0, 60), st.integers(1, 3))
+def test_a_share_is_never_above_what_is_left_and_pays_a_row_wherever_that_does(
+    left: int, share: int, needed: int, held: int, price: int
+) -> None:
+    cost = RowCost(rates=Rates(flops=price), verifier_tokens=lambda new: new)
+    amounts = {"tokens": left, "flops": left, "samples": left}
+    shared = limit_to_share(cost, needed, held, amounts, {"tokens": share, "samples": share})
+    assert shared["flops"] == left  # no other search shares it
+    for unit in ("tokens", "samples"):
+        assert min(left, share) <= shared[unit] <= left
+        assert shared[unit] >= min(left, cost.of(unit, held + needed), 1 if unit == "samples" else left)
+    assert (shared["samples"] >= 1) == (left >= 1)

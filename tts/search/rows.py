@@ -212,7 +212,7 @@ class RowRunner:
                 bound = self._costs.before_prompts(cost, prompts)
                 branches = branches_of(parents, self._scratch_children_of if queue.scratch else self._tree.children_of)
             held = 0 if answered or queue.until is END else self._held_for(queue, parents, going_on=bool(going_on))
-            left = self._left_for(rows, bound, self.sizes.needed(queue, rows), held, is_patient=is_patient)
+            left = self._left_for(queue, rows, bound, held, is_patient=is_patient)
             if isinstance(queue.until, Thought):
                 held = queue.response = queue.response or payable_tokens(bound, _RESPONSE, held, left)
             self._assumes = held > 0 and not self.sizes.lengths(parents[0].root_kind).ended
@@ -230,15 +230,15 @@ class RowRunner:
                 row.limit = wave.limit
         return _Planned(rows[: wave.rows], rows[wave.rows :], branches, wave, cost)
 
-    def _left_for(self, rows: Sequence[QueuedRow], bound: RowCost, needed: int, held: int, *, is_patient: bool) -> Amounts:
+    def _left_for(self, queue: RowQueue, rows: Sequence[QueuedRow], bound: RowCost, held: int, *, is_patient: bool) -> Amounts:
         """Return what a wave is planned with: what is left, and of limits that other searches share, no more than an equal part.
 
         Args:
+            queue: The request.
             rows: The rows of the wave. What is kept for scoring those that go on is theirs.
             bound: The bound of a row.
-            needed: The tokens that a row is expected to take.
             held: The tokens that must stay unspent.
-            is_patient: Whether a shared limit that does not pay all of that is exhausted for now.
+            is_patient: Whether a shared limit that does not pay a row to its expected end is exhausted for now.
 
         Raises:
             Exhausted: So it is.
@@ -247,11 +247,13 @@ class RowRunner:
         left = Counter({unit: account.available(unit) for unit in account.units})
         for path in (row.path for row in rows):
             left.update({} if path is None else account.kept_under(path.node))
-        shares = {unit: share for unit in account.units if (share := account.fair_share(unit)) is not None}
+        if not (shares := {unit: share for unit in account.units if (share := account.fair_share(unit)) is not None}):
+            return left
+        needed = self.sizes.needed(queue, rows)
         for unit in shares if is_patient else ():
             if bound.of(unit, held + needed) > left[unit]:
                 raise Exhausted(unit)
-        return limit_to_share(bound, needed, held, left, shares) if shares else left
+        return limit_to_share(bound, needed, held, left, shares)
 
     def _upcoming(self, queue: RowQueue) -> list[QueuedRow]:
         """Take the rows of a queue that may begin now, up to the first that fills the context."""
