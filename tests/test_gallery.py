@@ -19,6 +19,7 @@ PRINTED = {  # of scripts that need nothing: what their last line is
     "own_strategy": r"\S+:SmallBeam \| best -> 13 in \d+ tokens",
     "own_task": r"3 May 1921 \d+% \['1921-05-03', '3 May 1921'",
     "many_problems": r"in all: 160 of 160 samples",
+    "one_total": r"[89]\d of 100 right; spent (1\d,\d{3}|20,000) of 20,000 tokens",
     "replay_logs": r"best_of_n \| posterior \| majority  replayed",
     "thinking_budgets": r"thoughts of at most 40 tokens: \d+ of 40 right",
 }
