@@ -20,7 +20,7 @@ from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget, Rates
-from tts.errors import ConfigError, TTSError
+from tts.errors import ConfigError, EngineError, TTSError, VerifierError
 from tts.randomness import hash64
 from tts.search.plan import parse
 from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
@@ -33,13 +33,15 @@ RATES = Rates(flops=2, usd_in=10**6, usd_reused=0, usd_out=4 * 10**6)
 ODD = (-9999.0, -math.inf, math.nan, None, 0.1)
 MODELS = ("toy", "weak", "fails", "breaks", "odd", "function", "lies", "raises", "thinks")
 VERIFIERS = ("none", "toy", "toy", "toy", "confidence", "nan", "few", "range", "steps", "raises")
+BREAKING_MODELS = ("fails", "breaks", "raises", "lies")
+LYING_VERIFIERS = ("few", "range", "steps", "raises")
 SIZES = {
     "tokens": (1, 30, 100, 300, 1000, 2000),
     "generated_tokens": (1, 30, 300, 1000),
     "verifier_tokens": (1, 30, 300),
     "verifier_calls": (1, 4, 40),
     "samples": (1, 4, 30),
-    "flops": (1, 30, 300, 3000),
+    "flops": (1, 30, 300, 3000, 30_000),
     "usd": (1e-9, 1e-7, 1e-6, 1e-5),
     "seconds": (0.5, 2.0),
 }
@@ -61,7 +63,8 @@ class PlanProgram:
 def draw(number: int) -> PlanProgram:
     """Return the program of a number."""
     rng = random.Random(number)
-    name = rng.choice([name for name in STRATEGIES.names() if name not in SLOW_PLANS])
+    slow = rng.random() < 0.01
+    name = rng.choice([name for name in STRATEGIES.names() if (name in SLOW_PLANS) is slow])
     text, chooses = _drawn(STRATEGIES.get(name), name, rng), name != "self_consistency"
     if rng.random() < 0.5:
         name = rng.choice(STOP_RULES.names())
@@ -70,7 +73,7 @@ def draw(number: int) -> PlanProgram:
         name = rng.choice(SELECTIONS.names())
         text += " | " + _drawn(SELECTIONS.get(name), name, rng)
     units = rng.sample(sorted(SIZES), rng.choice((1, 1, 2, 3)))
-    if not {"tokens", "generated_tokens", "samples"} & {*units}:
+    if {*units} <= {"verifier_tokens", "verifier_calls"}:  # which bound no samples
         units.append("tokens")
     sizes: dict[str, Any] = {unit: rng.choice(SIZES[unit]) for unit in sorted(units)}
     budget = Budget(**sizes)
@@ -159,13 +162,37 @@ def check(program: PlanProgram) -> str:
         first = solution.candidates[0]
         classes = {c.answer_class for c in solution.candidates if c.answer == solution.answer}
         assert first.answer_class in classes, f"{program}: answer {solution.answer!r}, first {first.answer!r}"
-    if solution.stopped_by == "failed":
-        assert solution.error is not None, str(program)
+    check_failure(program, solution)
+    check_spent(program, solution)
     for unit in program.budget.limits.keys() & {"tokens", "generated_tokens"}:
         most = 4 * program.budget.limits[unit] + 64
         assert len(search.tree.nodes) <= most, f"{program}: {len(search.tree.nodes)} nodes"
-    if isinstance(make_model(program), ChaosBackend) and "seconds" not in program.budget.limits:
+    if "seconds" not in program.budget.limits:
         again = run(program)
         assert isinstance(again, Solved), str(program)
         assert again.solution.trace.canonical() == solution.trace.canonical(), f"{program}: another search with the same seed"
     return solution.stopped_by
+
+
+def check_failure(program: PlanProgram, solution: Solution) -> None:
+    """Assert that an error is that of a part that lies or breaks."""
+    if isinstance(solution.error, VerifierError):
+        assert program.verifier in LYING_VERIFIERS, f"{program}: {solution.error!r}"
+    elif isinstance(solution.error, EngineError):
+        assert program.model in BREAKING_MODELS, f"{program}: {solution.error!r}"
+    else:
+        assert solution.error is None, f"{program}: {solution.error!r}"
+        assert solution.stopped_by != "failed", str(program)
+
+
+def check_spent(program: PlanProgram, solution: Solution) -> None:
+    """Assert that four fifths of a limit are spent, or that the end names another reason."""
+    limits, end = program.budget.limits, solution.stopped_by
+    if any(solution.remaining[unit] <= 0.2 * limit for unit, limit in limits.items() if unit != "seconds"):
+        return
+    if end == "done":
+        strategy = program.plan.partition("|")[0]
+        assert "=" in strategy or strategy.startswith("single"), f"{program}: {solution.remaining} are left"
+    elif end.startswith("budget: ") and end != "budget: seconds":
+        reasons = ("are left, but", "were held for", "were cut short")
+        assert any(one in line for line in solution.warnings for one in reasons), f"{program}: {solution.remaining} are left after {end!r}"
