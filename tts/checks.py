@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import functools
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType
-from typing import Any
+from types import FunctionType, NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from tts.characters import HALVES
 from tts.errors import ConfigError, shown, unknown_name
@@ -68,15 +70,17 @@ def check_int(name: str, value: Any, least: int, most: int | None = None, *, opt
         raise _refused(name, value, "below 2**63")
 
 
-def check_number(name: str, value: Any, least: float | None = None, most: float | None = None, *, optional: bool = True) -> None:
+def check_number(
+    name: str, value: Any, least: float | None = None, most: float | None = None, *, optional: bool = True, hint: str = ""
+) -> None:
     """Raise ConfigError where a parameter is not a finite number from `least` to `most`; `optional`: None is let through."""
     if value is None and optional:
         return
     rule = "a number" if least is None else f"a number of at least {least}" if most is None else f"a number between {least} and {most}"
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGE:
-        raise _refused(name, value, rule)
+        raise _refused(name, value, rule, hint)
     if (least is not None and value < least) or (most is not None and value > most):
-        raise _refused(name, value, rule)
+        raise _refused(name, value, rule, hint)
 
 
 def check_text(name: str, value: Any, *, optional: bool = False) -> None:
@@ -98,6 +102,107 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
         *first, last = map(repr, choices)
         raise _refused(name, value, f"{', '.join(first)} or {last}")
+
+
+# Parameters that are checked from their annotations -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of a parameter, in the annotation of its field: `n: Annotated[int, whole(1)] | None = None`.
+
+    Args:
+        check: a function of the parameter's name and value. It raises ConfigError for a value that breaks the rule. What it returns is
+            kept in place of the value, unless it is None.
+    """
+
+    check: Callable[[str, Any], Any]
+
+
+def whole(least: int, most: int | None = None) -> Rule:
+    """Return the rule of whole numbers from `least` to `most`."""
+    return Rule(lambda name, value: check_int(name, value, least, most, optional=False))
+
+
+def number(least: float | None = None, most: float | None = None, *, hint: str = "") -> Rule:
+    """Return the rule of finite numbers from `least` to `most`."""
+    return Rule(lambda name, value: check_number(name, value, least, most, optional=False, hint=hint))
+
+
+def choice(*names: str) -> Rule:
+    """Return the rule of texts that are one of some names."""
+    return Rule(lambda name, value: check_choice(name, value, names))
+
+
+def known(names: Collection[str]) -> Rule:
+    """Return the rule of the names of a table; the hint of its error has the nearest ones."""
+    return Rule(lambda name, value: check_known(name, value, names))
+
+
+def above(least: float, below: float | None = None, written: str = "") -> Rule:
+    """Return the rule of numbers above `least` and below another one; `written`: how that one is written in the error."""
+
+    def check(name: str, value: Any) -> None:
+        rule = f"a number above {least:g}" + ("" if below is None else f" and below {written or below}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least < value < (_LARGE if below is None else below):
+            raise _refused(name, value, rule)
+
+    return Rule(check)
+
+
+Count = Annotated[int, whole(1)]
+Natural = Annotated[int, whole(0)]
+Proportion = Annotated[float, number(0, 1)]
+Amount = Annotated[float, number(0)]
+Text = Annotated[str, Rule(check_text)]
+
+
+def check_parameters(part: Any) -> None:
+    """Check each field of a dataclass by the rules in its annotation; None is let through where the annotation has it.
+
+    Raises:
+        ConfigError: a value breaks its rule.
+    """
+    for name, rule, optional in _rules(type(part)):
+        value = getattr(part, name)
+        if (value is not None or not optional) and (kept := rule.check(name, value)) is not None:
+            object.__setattr__(part, name, kept)
+
+
+@functools.lru_cache(maxsize=256)
+def _rules(cls: type) -> tuple[tuple[str, Rule, bool], ...]:
+    """Return the rules of a dataclass: the name of the parameter, its rule, and whether the parameter may be None."""
+    found: list[tuple[str, Rule, bool]] = []
+    for name in (field.name for field in dataclasses.fields(cls) if field.init):
+        annotated = (_rule_in(_hints(base).get(name)) for base in cls.__mro__)  # a subclass may change the default alone
+        if (rule := next(filter(None, annotated), None)) is not None:
+            found.append((name, *rule))
+    return tuple(found)
+
+
+def _rule_in(hint: Any) -> tuple[Rule, bool] | None:
+    """Return the rule in an annotation, and whether the annotation has None."""
+    kinds: tuple[Any, ...] = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    rules = [rule for kind in kinds if get_origin(kind) is Annotated for rule in get_args(kind)[1:] if isinstance(rule, Rule)]
+    return (rules[0], NoneType in kinds) if rules else None
+
+
+@functools.lru_cache(maxsize=256)
+def _hints(cls: type) -> dict[str, Any]:
+    """Return the annotations of a class; a name that is imported for types alone, or is local to a function, stands for Any."""
+    unknown: dict[str, Any] = {}
+    while True:
+        try:
+            return get_type_hints(cls, localns=unknown, include_extras=True)
+        except NameError as missing:
+            if (name := missing.name) is None or name in unknown:
+                raise
+            unknown[name] = _Unknown
+
+
+class _Unknown:
+    def __class_getitem__(cls, key: Any) -> type:
+        return cls
 
 
 def read_text(what: str, path: str | Path, hint: str = "") -> str:

@@ -202,7 +202,7 @@ class TestCounting(BackendContract):
         ),
         (
             lambda: tts.solve("a", 100, model=cast("Any", SimpleNamespace(sample=0)), task="text"),
-            "as a backend it lacks caps, close, .*subclass tts.Backend",
+            r"but must be a name, a record, a backend or a function \(hint: write class SimpleNamespace\(tts\.Backend\)\)",
         ),
     ],
 )

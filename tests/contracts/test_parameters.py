@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import pytest
 
-from tts.checks import check_int, check_number, check_text
+import tts
+from tts.checks import Count, Rule, above, check_int, check_number, check_text, choice, number, whole
 from tts.errors import ConfigError
 from tts.registry import Registry
 from tts.search.ends import Tokens
@@ -232,3 +235,66 @@ def test_the_shared_checks() -> None:
     for count in (0, 1.5, "a", None, True):
         with pytest.raises(ConfigError, match=r"Tokens is .* must be a whole number of at least 1"):
             Tokens(count)  # type: ignore[arg-type]
+
+
+# Parts of one's own -----------------------------------------------------------------------------------------------------------------
+
+
+def doubled(name: str, value: Any) -> int:
+    check_int(name, value, 1, optional=False)
+    return 2 * value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wide(tts.Strategy):
+    width: Count = 2
+    depth: Count | None = None
+    share: Annotated[float | int, number(0, 1)] = 0.5
+    how: Annotated[str, choice("one", "two")] = "one"
+    twice: Annotated[int, Rule(doubled)] = 1
+    seconds: Annotated[float, above(0, 60)] = 1.0
+    own: list[LocalName] | None = None  # type: ignore[name-defined]  # noqa: F821 - as a name that is imported for types alone
+
+    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+        return await search.complete([search.root], n=self.width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wider(Wide):
+    width: int = 8  # another default, by the same rule
+
+
+@pytest.mark.parametrize(
+    ("parameters", "cause"),
+    [
+        ({"width": 0}, "width is 0, but must be a whole number of at least 1"),
+        ({"width": None}, "width is None, but must be a whole number of at least 1"),
+        ({"depth": 0.5}, "depth is 0.5, but must be a whole number of at least 1"),
+        ({"share": 2}, "share is 2, but must be a number between 0 and 1"),
+        ({"how": "three"}, "how is 'three', but must be 'one' or 'two'"),
+        ({"seconds": 0}, "seconds is 0, but must be a number above 0 and below 60"),
+    ],
+)
+@pytest.mark.parametrize("part", [Wide, Wider])
+def test_parameters_of_ones_own_part_are_checked_from_their_annotations(part: Any, parameters: dict[str, Any], cause: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        part(**parameters)
+    assert caught.value.cause == cause
+
+
+def test_what_a_rule_returns_is_kept_and_none_is_let_through_where_the_annotation_has_it() -> None:
+    assert (Wide(twice=3).twice, Wide(depth=None).depth, Wider().width, Wide(own=[1]).own) == (6, None, 8, [1])
+    with pytest.raises(ConfigError, match=r"width is 'a', but must be a whole number"):
+        tts.parse(f"{__name__}:Wider(width='a')")
+
+
+def test_a_verifier_of_ones_own_is_checked_alike() -> None:
+    @dataclass(frozen=True)
+    class Brief(tts.Verifier):
+        most: Annotated[int, whole(10)] = 10
+
+        async def score(self, problem: Any, trajectories: Any, calls: Any) -> list[tts.StepScores]:
+            return [tts.StepScores(whole=0.5) for _ in trajectories]
+
+    with pytest.raises(ConfigError, match="most is 9, but must be a whole number of at least 10"):
+        Brief(most=9)

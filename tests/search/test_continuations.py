@@ -101,6 +101,9 @@ class Mute(FunctionBackend):
 
 def test_what_cannot_append_refuses_before_anything_is_spent() -> None:
     class Extending(tts.Strategy):
+        def needs(self) -> tts.Needs:
+            return tts.Needs(capabilities=("extend",))
+
         async def run(self, search: tts.Search) -> Sequence[Candidate]:
             return await search.complete(await search.extend([search.root], "x"))
 
@@ -296,6 +299,9 @@ def test_a_root_and_a_rollout_are_not_forked() -> None:
 
 def test_what_shows_no_token_ids_refuses_before_anything_is_spent() -> None:
     class Forking(tts.Strategy):
+        def needs(self) -> tts.Needs:
+            return tts.Needs(capabilities=("token_ids",))
+
         async def run(self, search: tts.Search) -> Sequence[Candidate]:
             (made,) = await search.complete([search.root])
             return await search.complete([await search.fork(made.trajectory, 1)])

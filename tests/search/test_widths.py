@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from itertools import combinations, groupby, islice
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -62,9 +62,8 @@ def whole_numbers(table: Registry) -> list[tuple[str, str]]:
     """Return the parameters of a table's own parts that take a whole number, or a list of them."""
     found: list[tuple[str, str]] = []
     for name in sorted(table.entries):
-        for parameter in inspect.signature(table.get(name)).parameters.values():
-            if re.search(r"\bint\b", str(parameter.annotation)):
-                found.append((name, parameter.name))
+        kinds = get_type_hints(made := table.get(name))
+        found += [(name, parameter) for parameter in inspect.signature(made).parameters if re.search(r"\bint\b", str(kinds[parameter]))]
     return found
 
 

@@ -28,7 +28,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from tts.allocator.gauges import READINGS, Estimator, Guess, evidence_of
 from tts.allocator.performance import PerformanceModel
 from tts.allocator.performance_file import PLAIN, draws_plain, other_models
 from tts.allocator.values import Checked, Curved, ProblemStates, Values, Voted
-from tts.checks import check_int, check_number, check_text
+from tts.checks import Amount, Count, Text, above, check_parameters
 from tts.errors import CapabilityError, ConfigError
 from tts.search.ends import SearchEnded, StopDecision
 from tts.search.needs import Needs, needs_of
@@ -95,26 +95,17 @@ class Auto(Strategy):
     """
 
     registered_as = "auto"
-    n: int | None = None
-    pilots: int | None = None
-    price: float | None = None
-    model: str | None = None
-    verifier: str | None = None
-    expected: float | None = None
-    certainty: float | None = None
-    mean: float | None = None
+    n: Count | None = None
+    pilots: Count | None = None
+    price: Amount | None = None
+    model: Text | None = None
+    verifier: Text | None = None
+    expected: Annotated[float, above(0, 1)] | None = None
+    certainty: Annotated[float, above(0)] | None = None
+    mean: Annotated[float, above(0)] | None = None
 
     def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_int("pilots", self.pilots, 1)
-        check_number("price", self.price, 0)
-        for name, most in (("certainty", None), ("expected", 1), ("mean", None)):
-            check_number(name, value := getattr(self, name), 0, most)
-            if value is not None and value in (0, most):
-                raise ConfigError(f"{name} is {value}, but must be above 0{' and below 1' if most else ''}")
-        for name in ("verifier", "model"):
-            if (value := getattr(self, name)) is not None:
-                check_text(name, value)
+        check_parameters(self)
         if self.price is not None and self.mean is not None:
             raise ConfigError(f"price is {self.price} and mean {self.mean}, but mean stands in place of a price", hint="give one of them")
         if self.certainty is not None and self.expected is None:

@@ -1,32 +1,25 @@
-"""Checks of parameters that strategies share."""
+"""Rules of parameters that strategies and selections share, for the annotations of their fields."""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Annotated, Any
 
 from tts.backends.base import Sampling
-from tts.checks import check_int, check_number, check_text
+from tts.checks import Rule, check_number, choice
 from tts.errors import ConfigError, shown
 from tts.search.algorithms.aggregation import check_aggregate
 
 
-def check_counts(part: object, *names: str) -> None:
-    """Raise ConfigError where one of these parameters is not a whole number of at least 1."""
-    for name in names:
-        check_int(name, getattr(part, name), 1, optional=False)
+def _check_temperature(name: str, value: Any) -> None:
+    """Raise ConfigError where a temperature is none that a model can be sampled at."""
+    check_number(name, value, optional=False)
+    Sampling(temperature=value)
 
 
-def check_verifier(role: Any, aggregate: str, *, optional: bool = False) -> None:
-    """Raise ConfigError where the role of a verifier is not a text, or `aggregate` is no aggregation; `optional`: None is let through."""
-    check_text("verifier", role, optional=optional)
-    check_aggregate(aggregate)
-
-
-def check_temperature(value: Any) -> None:
-    """Raise ConfigError where a strategy's temperature (None is let through: the run's) is none that a model can be sampled at."""
-    check_number("temperature", value)
-    if value is not None:
-        Sampling(temperature=value)
+def _check_aggregate(name: str, value: Any) -> None:
+    del name
+    check_aggregate(value)
 
 
 def check_roles(name: str, given: Any, *, once: bool = False) -> tuple[str, ...]:
@@ -40,3 +33,10 @@ def check_roles(name: str, given: Any, *, once: bool = False) -> tuple[str, ...]
     if once and len(set(given)) < len(given):
         raise ConfigError(f"{name} is {shown(given)}, but must name each role once")
     return tuple(given)
+
+
+Temperature = Annotated[float, Rule(_check_temperature)]
+Aggregate = Annotated[str, Rule(_check_aggregate)]
+Writers = Annotated[tuple[str, ...], Rule(functools.partial(check_roles, once=True))]
+Shown = Annotated[str, choice("fuse", "revise")]  # the kind of prompt for earlier solutions
+Truncated = Annotated[str, choice("vote", "drop")]

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from tts.checks import check_complete, check_part
+from tts.checks import check_complete, check_parameters, check_part
 from tts.errors import ConfigError, shown
 from tts.registry import ClassName
 from tts.search.needs import Needs, stated
@@ -66,6 +66,10 @@ class Named:
 
     __slots__ = ()
     registered_as: str = cast("str", ClassName())
+
+    def __post_init__(self) -> None:
+        """Check the parameters by the rules in their annotations; a dataclass calls it."""
+        check_parameters(self)
 
     def __str__(self) -> str:
         return text_of(self, _TABLES)

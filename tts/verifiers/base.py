@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from tts.backends.base import Backend, Reply, Sampling
 from tts.blame import Blame
 from tts.budget.budget import Rates
-from tts.checks import check_int, check_text
+from tts.checks import check_int, check_parameters, check_text
 from tts.errors import ConfigError, VerifierError, shown
 from tts.models.registry import ModelRecord
 from tts.registry import ClassName
@@ -241,6 +241,10 @@ class Verifier(ABC):
     oracle: bool = False
     needs: tuple[str, ...] = ()
     model: str = "policy"
+
+    def __post_init__(self) -> None:
+        """Check the parameters by the rules in their annotations; a dataclass calls it."""
+        check_parameters(self)
 
     @property
     def traits(self) -> Traits:

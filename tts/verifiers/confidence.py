@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_int, check_known
+from tts.checks import Count, Rule, check_parameters, known
 from tts.errors import ConfigError, shown
 from tts.odds import chance, log_odds
 from tts.types import Problem, Trajectory
@@ -20,6 +20,41 @@ from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 _BOTTOM = 0.1  # share of the groups in "bottom"
 _RANGES = MappingProxyType({
     "probability": (0.0, 1.0), "logprob": (-math.inf, 0.0), "certainty": (0.0, math.inf), "top": (0.0, math.inf),
+})  # fmt: skip
+
+
+def _checked(name: str, odds: Any) -> tuple[float, float]:
+    """Return a scale and a shift.
+
+    Raises:
+        ConfigError: they are not two finite numbers, or the scale is not above 0.
+    """
+    given = tuple(odds) if isinstance(odds, tuple | list) else ()
+    if len(given) != 2 or not all(type(one) in (int, float) and math.isfinite(one) for one in given) or given[0] <= 0:
+        raise ConfigError(f"{name} is {shown(odds)}, but must be two finite numbers, a scale above 0 and a shift", hint="odds=(1.5, 2.0)")
+    return float(given[0]), float(given[1])
+
+
+def groups(tokens: NDArray[Any], window: int) -> NDArray[np.float64]:
+    """Return the mean of each run of `window` tokens, [tokens - window + 1]; one mean of all tokens if there are fewer."""
+    if len(tokens) <= window:
+        return np.array([tokens.mean()])
+    sums = np.cumsum(np.concatenate(([0.0], tokens)))
+    return (sums[window:] - sums[:-window]) / window
+
+
+def _bottom(tokens: NDArray[np.float64], window: int) -> float:
+    means = groups(tokens, window)
+    count = max(1, int(_BOTTOM * len(means)))
+    return float(np.partition(means, count - 1)[:count].mean())
+
+
+_OVER: Mapping[str, Callable[[NDArray[np.float64], int], float]] = MappingProxyType({
+    "mean": lambda tokens, window: float(tokens.mean()),  # noqa: ARG005 - one signature for all
+    "sum": lambda tokens, window: float(tokens.sum()),  # noqa: ARG005
+    "lowest": lambda tokens, window: float(groups(tokens, window).min()),
+    "bottom": _bottom,
+    "tail": lambda tokens, window: float(tokens[-window:].mean()),
 })  # fmt: skip
 
 
@@ -62,20 +97,16 @@ class Confidence(Verifier):
         [0.97, 0.97, 0.97, 0.84]
     """
 
-    measure: str = "probability"
-    over: str = "mean"
-    window: int = 2048
-    odds: tuple[float, float] | None = None
+    measure: Annotated[str, known(_RANGES)] = "probability"
+    over: Annotated[str, known(_OVER)] = "mean"
+    window: Count = 2048
+    odds: Annotated[tuple[float, float], Rule(_checked)] | None = None
     range: tuple[float, float] = field(init=False, repr=False)
     needs: tuple[str, ...] = field(init=False, repr=False)
     name = "confidence"
 
     def __post_init__(self) -> None:
-        check_known("measure", self.measure, _RANGES)
-        check_known("over", self.over, _OVER)
-        check_int("window", self.window, 1, optional=False)
-        if self.odds is not None:
-            object.__setattr__(self, "odds", _checked(self.odds))
+        check_parameters(self)
         object.__setattr__(self, "range", _RANGES[self.measure] if self.odds is None else (0.0, 1.0))
         object.__setattr__(self, "needs", ({"certainty": "spreads", "top": "tops"}.get(self.measure, "logprobs"),))
 
@@ -110,38 +141,3 @@ class Confidence(Verifier):
         if self.measure == "top":
             return [spread.top for piece in pieces for spread in piece.spreads]
         return pieces[0].logprobs if len(pieces) == 1 else [logprob for piece in pieces for logprob in piece.logprobs]
-
-
-def _checked(odds: Any) -> tuple[float, float]:
-    """Return a scale and a shift.
-
-    Raises:
-        ConfigError: they are not two finite numbers, or the scale is not above 0.
-    """
-    given = tuple(odds) if isinstance(odds, tuple | list) else ()
-    if len(given) != 2 or not all(type(one) in (int, float) and math.isfinite(one) for one in given) or given[0] <= 0:
-        raise ConfigError(f"odds is {shown(odds)}, but must be two finite numbers, a scale above 0 and a shift", hint="odds=(1.5, 2.0)")
-    return float(given[0]), float(given[1])
-
-
-def groups(tokens: NDArray[Any], window: int) -> NDArray[np.float64]:
-    """Return the mean of each run of `window` tokens, [tokens - window + 1]; one mean of all tokens if there are fewer."""
-    if len(tokens) <= window:
-        return np.array([tokens.mean()])
-    sums = np.cumsum(np.concatenate(([0.0], tokens)))
-    return (sums[window:] - sums[:-window]) / window
-
-
-def _bottom(tokens: NDArray[np.float64], window: int) -> float:
-    means = groups(tokens, window)
-    count = max(1, int(_BOTTOM * len(means)))
-    return float(np.partition(means, count - 1)[:count].mean())
-
-
-_OVER: Mapping[str, Callable[[NDArray[np.float64], int], float]] = MappingProxyType({
-    "mean": lambda tokens, window: float(tokens.mean()),  # noqa: ARG005 - one signature for all
-    "sum": lambda tokens, window: float(tokens.sum()),  # noqa: ARG005
-    "lowest": lambda tokens, window: float(groups(tokens, window).min()),
-    "bottom": _bottom,
-    "tail": lambda tokens, window: float(tokens[-window:].mean()),
-})  # fmt: skip

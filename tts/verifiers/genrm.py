@@ -6,17 +6,17 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from tts.backends.base import Backend
-from tts.checks import check_known, check_text
+from tts.checks import Rule, Text, check_parameters, known, whole
 from tts.errors import ConfigError, shown, unknown_name
 from tts.types import Message, Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, StepScores, logistic
 from tts.verifiers.compatibility import check_one_token
-from tts.verifiers.replying import ReplyingVerifier, asking, mean
+from tts.verifiers.replying import MOST_VOTES, ReplyingVerifier, asking, mean
 
 _TEMPLATE = 64  # the most tokens that a chat template adds for two turns
 _ASK = "Is it right? Answer with one word, {yes} or {no}."
@@ -49,18 +49,15 @@ class VerdictVerifier(ReplyingVerifier):
         model, max_tokens, prompt_tokens, temperature: as in `ReplyingVerifier`.
     """
 
+    votes: Annotated[int, whole(0, MOST_VOTES)] = 3
     max_tokens: int = 512
-    verdict: str = "logprobs"
-    yes: str = "Yes"
-    no: str = "No"
+    verdict: Annotated[str, known(("logprobs", "words"))] = "logprobs"
+    yes: Text = "Yes"
+    no: Text = "No"
     needs: tuple[str, ...] = field(init=False, repr=False)
 
-    def check_parameters(self, least_votes: int = 0) -> None:
-        """Raise ConfigError where a parameter is not valid."""
-        check_known("verdict", self.verdict, ("logprobs", "words"))
-        ReplyingVerifier.check_parameters(self, least_votes)
-        for name in ("yes", "no"):
-            check_text(name, getattr(self, name))
+    def __post_init__(self) -> None:
+        check_parameters(self)
         if self.yes == self.no:
             raise ConfigError(f"yes and no are both {shown(self.yes)}, but must differ")
         if self.verdict == "words" and not self.votes:
@@ -157,12 +154,8 @@ class GenRm(VerdictVerifier):
         [1.0, 1.0]
     """
 
-    question: str = QUESTION
+    question: Text = QUESTION
     name = "genrm"
-
-    def __post_init__(self) -> None:
-        self.check_parameters()
-        check_text("question", self.question)
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
@@ -179,6 +172,22 @@ ASPECTS = {
     "units": "Are all quantities, units and their conversions right?",
 }
 _ABOUT = "Below are a problem and a solution of it, which may end early. Judge one aspect alone, as far as the solution goes. "
+
+
+def _check_aspects(name: str, given: Any) -> tuple[str, ...]:
+    """Return aspects as a tuple.
+
+    Raises:
+        ConfigError: they are no names or questions, or one is named twice.
+    """
+    if not isinstance(given, tuple | list) or not given or not all(isinstance(one, str) for one in given):
+        raise ConfigError(f"{name} is {shown(given)}, but must be a list of names or questions, at least one")
+    for one in given:
+        if one not in ASPECTS and not one.strip().endswith("?"):
+            raise unknown_name(name, one, tuple(ASPECTS))
+    if len(set(given)) < len(given):
+        raise ConfigError(f"{name} is {shown(given)}, but must name each once")
+    return tuple(given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,22 +222,10 @@ class MultiAspect(VerdictVerifier):
         [1.0, 1.0]
     """
 
-    aspects: tuple[str, ...] = ("answer", "logic", "calculation", "facts", "question")
+    aspects: Annotated[tuple[str, ...], Rule(_check_aspects)] = ("answer", "logic", "calculation", "facts", "question")
     votes: int = 1
     verdict: str = "words"
     name = "multi_aspect"
-
-    def __post_init__(self) -> None:
-        self.check_parameters()
-        given: Any = self.aspects
-        if not isinstance(given, tuple | list) or not given or not all(isinstance(one, str) for one in given):
-            raise ConfigError(f"aspects is {shown(given)}, but must be a list of names or questions, at least one")
-        for one in given:
-            if one not in ASPECTS and not one.strip().endswith("?"):
-                raise unknown_name("aspects", one, tuple(ASPECTS))
-        if len(set(given)) < len(given):
-            raise ConfigError(f"aspects is {shown(given)}, but must name each once")
-        object.__setattr__(self, "aspects", tuple(given))
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""

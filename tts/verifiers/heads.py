@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_text
+from tts.checks import Text
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 
@@ -14,11 +14,8 @@ class _HeadVerifier(Verifier):
     """Returns the readings of the value head `head`, one for each step."""
 
     __slots__ = ()
-    head: str
+    head: Text
     needs = ("value",)
-
-    def __post_init__(self) -> None:
-        check_text("head", self.head)
 
     @property
     def traits(self) -> Traits:

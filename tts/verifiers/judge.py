@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tts.checks import check_text
+from tts.checks import Text
 from tts.types import Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, PairComparison, StepScores, Traits
 from tts.verifiers.replying import ReplyingVerifier, asking, mean
@@ -64,14 +64,9 @@ class Judge(ReplyingVerifier):
         [0.8, 0.8]
     """
 
-    question: str = QUESTION
-    pair_question: str = PAIR_QUESTION
+    question: Text = QUESTION
+    pair_question: Text = PAIR_QUESTION
     name = "judge"
-
-    def __post_init__(self) -> None:
-        self.check_parameters()
-        check_text("question", self.question)
-        check_text("pair_question", self.pair_question)
 
     @property
     def traits(self) -> Traits:

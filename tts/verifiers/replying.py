@@ -6,18 +6,18 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import Annotated, Self, TypeVar
 
 from tts.backends.base import Backend, Sampling
-from tts.checks import check_int, check_text
-from tts.errors import ConfigError, shown
+from tts.checks import Text, number, whole
+from tts.errors import ConfigError
 from tts.models.registry import ModelRecord
 from tts.types import Message, Problem, Prompt
 from tts.verifiers.base import Calls, Traits, Verifier
 
 T = TypeVar("T")
 ROOM = 1024
-_MOST_VOTES, _MOST_TOKENS = 1024, 2**31
+MOST_VOTES, _MOST_TOKENS = 1024, 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,23 +30,12 @@ class ReplyingVerifier(Verifier):
         temperature: of the replies; at 0 all are equal.
     """
 
-    model: str = "policy"
-    votes: int = 3
-    max_tokens: int = 256
-    prompt_tokens: int | None = None
-    temperature: float = 0.7
+    model: Text = "policy"
+    votes: Annotated[int, whole(1, MOST_VOTES)] = 3
+    max_tokens: Annotated[int, whole(1, _MOST_TOKENS)] = 256
+    prompt_tokens: Annotated[int, whole(1, _MOST_TOKENS)] | None = None
+    temperature: Annotated[float, number(0, 100)] = 0.7
     reads: int | None = field(default=None, init=False)  # how often a prompt is read; None: unknown
-
-    def check_parameters(self, least_votes: int = 1) -> None:
-        """Raise ConfigError where a parameter is not valid."""
-        check_text("model", self.model)
-        check_int("votes", self.votes, least_votes, _MOST_VOTES, optional=False)
-        check_int("max_tokens", self.max_tokens, 1, _MOST_TOKENS, optional=False)
-        check_int("prompt_tokens", self.prompt_tokens, 1, _MOST_TOKENS)
-        try:
-            Sampling(temperature=self.temperature)
-        except ConfigError:
-            raise ConfigError(f"temperature is {shown(self.temperature)}, but must be a number between 0 and 100") from None
 
     @property
     def traits(self) -> Traits:

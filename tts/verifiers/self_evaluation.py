@@ -11,7 +11,7 @@ import numpy as np
 
 from tts.backends.base import Backend
 from tts.backends.capabilities import text_bound
-from tts.checks import check_int, check_text
+from tts.checks import Count, Text
 from tts.errors import ConfigError, PromptTooLong
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
@@ -43,17 +43,12 @@ class SelfEvaluation(Verifier):
         ('33', 2)
     """
 
-    question: str | None = None
-    yes: str | None = None
-    no: str | None = None
-    tokens: int | None = None
+    question: Text | None = None
+    yes: Text | None = None
+    no: Text | None = None
+    tokens: Count | None = None
     name = "self_evaluation"
     needs = ("next_logprobs",)
-
-    def __post_init__(self) -> None:
-        for part in ("question", "yes", "no"):
-            check_text(part, getattr(self, part), optional=True)
-        check_int("tokens", self.tokens, 1)
 
     @property
     def traits(self) -> Traits:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any
 
-from tts.checks import check_number
+from tts.checks import Rule, number
 from tts.errors import ConfigError, VerifierError
 from tts.randomness import hash64
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Verifier
+
+
+def _check_seed(name: str, value: Any) -> None:
+    if type(value) is not int or not 0 <= value < 2**64:
+        raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 0 and below 2**64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +38,10 @@ class ToyVerifier(Verifier):
         [0.9, 0.9, 0.9, 0.1]
     """
 
-    error: float = 0.0
-    seed: int = 0
+    error: Annotated[float, number(0, 0.5)] = 0.0
+    seed: Annotated[int, Rule(_check_seed)] = 0
     name = "toy"
     needs = ("value",)
-
-    def __post_init__(self) -> None:
-        check_number("error", self.error, 0, 0.5, optional=False)
-        if type(self.seed) is not int or not 0 <= self.seed < 2**64:
-            raise ConfigError(f"seed is {self.seed!r}, but must be a whole number of at least 0 and below 2**64")
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score for each step."""

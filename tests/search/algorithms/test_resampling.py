@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tts.errors import ConfigError
-from tts.search.algorithms.resampling import SCHEMES, check_scheme, effective_sample_size, softmax
+from tts.search.algorithms.resampling import SCHEMES, effective_sample_size, softmax
+from tts.search.plan import parse
 
 P = np.array([0.05, 0.0, 0.4, 0.3, 0.25])
 REPEATS = 4000
@@ -95,5 +96,5 @@ def test_the_last_number_below_one_falls_on_the_last_particle_that_weighs_anythi
 
 def test_a_scheme_that_there_is_not_is_named_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="'sistematic'") as refused:
-        check_scheme("sistematic")
+        parse("particle_filter(resampling='sistematic')")
     assert "systematic" in str(refused.value)

@@ -16,9 +16,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_text
-from tts.errors import unknown_name
-
 Weights = NDArray[np.float64]  # [N], not negative, with a positive sum
 Ancestors = NDArray[np.int64]  # [M], in [0, N), never decreasing
 
@@ -74,10 +71,3 @@ SCHEMES: Mapping[str, Callable[[Weights, int, np.random.Generator], Ancestors]] 
     "systematic": systematic,
     "residual": residual,
 }
-
-
-def check_scheme(name: str) -> None:
-    """Raise ConfigError for a name that is no resampling scheme."""
-    check_text("resampling", name)
-    if name not in SCHEMES:
-        raise unknown_name("resampling", name, list(SCHEMES))

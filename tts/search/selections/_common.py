@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_choice
+from tts.checks import Text
 from tts.search.needs import Needs
-from tts.search.parameters import check_verifier
+from tts.search.parameters import Aggregate, Truncated
 from tts.search.parts import Selected, Selection
 from tts.search.search import Search, state_of
 from tts.types import Candidate
@@ -30,22 +30,13 @@ class ByScore(Selection):
         truncated: "vote": a truncated candidate with an answer counts; "drop": it does not.
     """
 
-    verifier: str = "main"
-    aggregate: str = "last"
-    truncated: str = "vote"
-
-    def __post_init__(self) -> None:
-        check_verifier(self.verifier, self.aggregate)
-        check_truncated(self.truncated)
+    verifier: Text = "main"
+    aggregate: Aggregate = "last"
+    truncated: Truncated = "vote"
 
     def needs(self) -> Needs:
         """Scores of all candidates."""
         return Needs(verifiers=(self.verifier,), scores_all=True)
-
-
-def check_truncated(value: str) -> None:
-    """Raise ConfigError if a selection's rule for truncated candidates is not valid."""
-    check_choice("truncated", value, ("vote", "drop"))
 
 
 def voters_of(candidates: Sequence[Candidate], truncated: str) -> list[int]:

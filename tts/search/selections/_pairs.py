@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_text
+from tts.checks import Text
 from tts.search.needs import Needs
+from tts.search.parameters import Truncated
 from tts.search.parts import Selection
 from tts.search.row_queue import waves_of
 from tts.search.search import Search, state_of
-from tts.search.selections._common import check_truncated
 from tts.types import Candidate
 
 
@@ -23,12 +23,8 @@ class ByPairs(Selection):
         verifier: the role that compares (`judge`). truncated: as in `Majority`.
     """
 
-    verifier: str = "main"
-    truncated: str = "vote"
-
-    def __post_init__(self) -> None:
-        check_text("verifier", self.verifier)
-        check_truncated(self.truncated)
+    verifier: Text = "main"
+    truncated: Truncated = "vote"
 
     def needs(self) -> Needs:
         """A verifier that compares."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tts.checks import check_number
+from tts.checks import Count, Proportion
 from tts.search.needs import Needs
-from tts.search.parameters import check_counts
 from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import ByScore, Scores, in_order, low, mean_of, members_of, no_answer, scores_of, voters_of, with_weights
@@ -47,14 +46,9 @@ class BestOfMajority(ByScore):
     """
 
     registered_as = "best_of_majority"
-    k: int = 1
-    alpha: float | None = None
-    asked: int = 4
-
-    def __post_init__(self) -> None:
-        ByScore.__post_init__(self)
-        check_counts(self, "k", "asked")
-        check_number("alpha", self.alpha, 0, 1)
+    k: Count = 1
+    alpha: Proportion | None = None
+    asked: Count = 4
 
     def needs(self) -> Needs:
         """Scores of some candidates."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_number
+from tts.checks import number
 from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import ByScore, by_class, scores_of, voters_of, warn_of_scores
@@ -46,11 +47,7 @@ class Borda(ByScore):
     """
 
     registered_as = "borda"
-    exponent: float = 0.5
-
-    def __post_init__(self) -> None:
-        ByScore.__post_init__(self)
-        check_number("exponent", self.exponent, 0, 100, optional=False)
+    exponent: Annotated[float, number(0, 100)] = 0.5
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """It asks about those that may win."""

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_text
+from tts.checks import Text
 from tts.search.algorithms.agreement import consensus_sets
 from tts.search.needs import Needs
+from tts.search.parameters import Truncated
 from tts.search.parts import Selected, Selection
 from tts.search.search import Search, state_of
-from tts.search.selections._common import check_truncated, first_writing, in_order, no_answer, scores_of, units_of, voters_of, with_weights
+from tts.search.selections._common import first_writing, in_order, no_answer, scores_of, units_of, voters_of, with_weights
 from tts.types import Candidate
 
 
@@ -50,12 +51,8 @@ class CodeT(Selection):
     """
 
     registered_as = "codet"
-    verifier: str = "main"
-    truncated: str = "vote"
-
-    def __post_init__(self) -> None:
-        check_text("verifier", self.verifier)
-        check_truncated(self.truncated)
+    verifier: Text = "main"
+    truncated: Truncated = "vote"
 
     def needs(self) -> Needs:
         """Outcomes of tests of all candidates."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from tts.checks import check_int, check_number
+from tts.checks import Count, number
 from tts.search.parts import Selected
 from tts.search.search import Search, state_of
 from tts.search.selections._common import ByScore, by_class, scores_of, voters_of, warn_of_scores
@@ -45,13 +46,8 @@ class DeepConfidence(ByScore):
     """
 
     registered_as = "deepconf"
-    keep: float = 10.0
-    among: int | None = None
-
-    def __post_init__(self) -> None:
-        ByScore.__post_init__(self)
-        check_number("keep", self.keep, 1e-9, 100, optional=False)
-        check_int("among", self.among, 1)
+    keep: Annotated[float, number(1e-9, 100)] = 10.0
+    among: Count | None = None
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose the answer with the largest sum of confidence among the kept candidates."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tts.checks import check_int
+from tts.checks import Count
 from tts.search.needs import Needs
 from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import by_class, first_writing, in_order, share_of, voters_of, with_weights
-from tts.search.selections._pairs import ByPairs, Tournament, preferences
+from tts.search.selections._pairs import Tournament, preferences
 from tts.types import Candidate
 
 
@@ -53,11 +53,7 @@ class League(Tournament):
     """
 
     registered_as = "league"
-    opponents: int = 4
-
-    def __post_init__(self) -> None:
-        ByPairs.__post_init__(self)
-        check_int("opponents", self.opponents, 1, optional=False)
+    opponents: Count = 4
 
     def needs(self) -> Needs:
         """A verifier that compares each candidate that may win."""

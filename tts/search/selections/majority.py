@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tts.search.parameters import Truncated
 from tts.search.parts import Selected, Selection
 from tts.search.search import Search
-from tts.search.selections._common import by_class, check_truncated, voters_of
+from tts.search.selections._common import by_class, voters_of
 from tts.types import Candidate
 
 
@@ -33,10 +34,7 @@ class Majority(Selection):
     """
 
     registered_as = "majority"
-    truncated: str = "vote"
-
-    def __post_init__(self) -> None:
-        check_truncated(self.truncated)
+    truncated: Truncated = "vote"
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by count, or by the weights that the strategy gave."""

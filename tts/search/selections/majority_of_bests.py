@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_int
+from tts.checks import Count
 from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import ByScore, by_class, scores_of, voters_of
@@ -45,11 +45,7 @@ class MajorityOfBests(ByScore):
     """
 
     registered_as = "majority_of_bests"
-    subset: int | None = None
-
-    def __post_init__(self) -> None:
-        ByScore.__post_init__(self)
-        check_int("subset", self.subset, 1)
+    subset: Count | None = None
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """It asks about those that may win."""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_number, check_text
+from tts.checks import Rule, check_text, number
 from tts.errors import EngineError
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.embedding import Embedder, HashedNgrams
 from tts.search.needs import Needs
+from tts.search.parameters import Truncated
 from tts.search.parts import Selected, Selection
 from tts.search.search import Search, state_of
-from tts.search.selections._common import check_truncated, first_writing, no_answer, voters_of, with_weights
+from tts.search.selections._common import first_writing, no_answer, voters_of, with_weights
 from tts.search.tables import EMBEDDERS
 from tts.text_form import parse_call
 from tts.types import Candidate
@@ -23,6 +25,12 @@ from tts.types import Candidate
 _FEW = 200  # texts that are compared in the event loop; more are compared beside it, within the time that is left
 _AT_ONCE = 4_000_000  # similarities in memory
 _EQUAL = 9  # decimals to which similarities are compared: sums in another order differ in later ones
+
+
+def _check_embedder(name: str, value: Any) -> None:
+    """Raise ConfigError where an embedder has no such name, or a wrong parameter."""
+    check_text(name, value)
+    parse_call(EMBEDDERS, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +61,9 @@ class Medoid(Selection):
     """
 
     registered_as = "medoid"
-    embedder: str | None = None
-    threshold: float | None = None
-    truncated: str = "vote"
-
-    def __post_init__(self) -> None:
-        check_number("threshold", self.threshold, 0, 2)
-        check_truncated(self.truncated)
-        if self.embedder is not None:
-            check_text("embedder", self.embedder)
-            parse_call(EMBEDDERS, self.embedder)
+    embedder: Annotated[str, Rule(_check_embedder)] | None = None
+    threshold: Annotated[float, number(0, 2)] | None = None
+    truncated: Truncated = "vote"
 
     def needs(self) -> Needs:
         """Vectors."""

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Annotated
 
 import numpy as np
 
-from tts.checks import check_int
+from tts.checks import whole
 from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import by_class, members_of, voters_of
@@ -47,11 +48,7 @@ class Pairwise(ByPairs):
     """
 
     registered_as = "pairwise"
-    most: int = 4
-
-    def __post_init__(self) -> None:
-        ByPairs.__post_init__(self)
-        check_int("most", self.most, 2, optional=False)
+    most: Annotated[int, whole(2)] = 4
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """It asks about the first of an answer."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import gamma
 
-from tts.checks import check_int
+from tts.checks import whole
 from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import ByScore, by_class, scores_of, units_of, voters_of, warn_of_scores
@@ -50,11 +50,7 @@ class Rpc(ByScore):
     """
 
     registered_as = "rpc"
-    least: int = 10
-
-    def __post_init__(self) -> None:
-        ByScore.__post_init__(self)
-        check_int("least", self.least, 2, optional=False)
+    least: Annotated[int, whole(2)] = 10
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by the summed probability of distinct paths."""

@@ -6,16 +6,17 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from tts.checks import check_choice, check_number, check_text
+from tts.checks import Amount, Text, check_parameters, choice
 from tts.errors import ConfigError, shown
 from tts.search.needs import Needs, needs_of
-from tts.search.parameters import check_verifier
+from tts.search.parameters import Aggregate, Truncated
 from tts.search.parts import Selected, Selection
 from tts.search.search import Search
-from tts.search.selections._common import check_truncated, units_of
+from tts.search.selections._common import units_of
 from tts.search.tables import SELECTIONS
 from tts.types import Candidate
 
@@ -47,19 +48,15 @@ class Selective(Selection):
     """
 
     registered_as = "selective"
-    threshold: float = 0.0
-    by: str = "majority"
-    on: str = "share"
-    verifier: str = "main"
-    aggregate: str = "last"
-    truncated: str = "vote"
+    threshold: Amount = 0.0
+    by: Text = "majority"
+    on: Annotated[str, choice("share", "score")] = "share"
+    verifier: Text = "main"
+    aggregate: Aggregate = "last"
+    truncated: Truncated = "vote"
 
     def __post_init__(self) -> None:
-        check_number("threshold", self.threshold, 0, optional=False)
-        check_text("by", self.by)
-        check_verifier(self.verifier, self.aggregate)
-        check_truncated(self.truncated)
-        check_choice("on", self.on, ("share", "score"))
+        check_parameters(self)
         scored = bool(needs_of(self.inner).verifiers)
         if not scored and self.on == "score":
             raise ConfigError(f"on is 'score', but the selection {self.by!r} asks no verifier", hint="name one that does, such as 'best'")

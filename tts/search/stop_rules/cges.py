@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from tts.checks import check_int, check_number
+from tts.checks import Proportion, Text, whole
 from tts.errors import ConfigError
 from tts.search.ends import StopDecision
 from tts.search.needs import Needs
-from tts.search.parameters import check_verifier
+from tts.search.parameters import Aggregate
 from tts.search.parts import StopRule
 from tts.types import Candidate
 
@@ -50,15 +51,10 @@ class CGES(StopRule):
     """
 
     registered_as = "cges"
-    threshold: float = 0.95
-    answers: int | None = None
-    verifier: str = "main"
-    aggregate: str = "last"
-
-    def __post_init__(self) -> None:
-        check_number("threshold", self.threshold, 0, 1, optional=False)
-        check_int("answers", self.answers, 2)
-        check_verifier(self.verifier, self.aggregate)
+    threshold: Proportion = 0.95
+    answers: Annotated[int, whole(2)] | None = None
+    verifier: Text = "main"
+    aggregate: Aggregate = "last"
 
     def needs(self) -> Needs:
         """Scores."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from tts.checks import check_int, check_number
+from tts.checks import Proportion, whole
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
 from tts.search.votes import votes_of
@@ -32,12 +33,8 @@ class Entropy(StopRule):
     """
 
     registered_as = "entropy"
-    threshold: float = 0.75
-    least: int = 4
-
-    def __post_init__(self) -> None:
-        check_number("threshold", self.threshold, 0, 1, optional=False)
-        check_int("least", self.least, 2, optional=False)
+    threshold: Proportion = 0.75
+    least: Annotated[int, whole(2)] = 4
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the entropy is low enough."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int
+from tts.checks import Count
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
 from tts.types import Candidate
@@ -28,10 +28,7 @@ class InARow(StopRule):
     """
 
     registered_as = "in_a_row"
-    k: int = 3
-
-    def __post_init__(self) -> None:
-        check_int("k", self.k, 1, optional=False)
+    k: Count = 3
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the last candidate completes a row."""

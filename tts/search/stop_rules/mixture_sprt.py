@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 from scipy.special import betainc, betaln
 
-from tts.checks import check_number
+from tts.checks import check_parameters, number
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
-from tts.search.stop_rules.sprt import check_error_rates, decided_by
+from tts.search.stop_rules.sprt import ErrorRate, check_error_rates, decided_by
 from tts.search.votes import votes_of
 from tts.types import Candidate
 
@@ -43,12 +44,12 @@ class MixtureSPRT(StopRule):
     """
 
     registered_as = "mixture_sprt"
-    prior: float = 1e6
-    alpha: float = 0.05
-    beta: float = 0.94994
+    prior: Annotated[float, number(1e-3, 1e9)] = 1e6
+    alpha: ErrorRate = 0.05
+    beta: ErrorRate = 0.94994
 
     def __post_init__(self) -> None:
-        check_number("prior", self.prior, 1e-3, 1e9, optional=False)
+        check_parameters(self)
         check_error_rates(self.alpha, self.beta)
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tts.checks import check_number
+from tts.checks import Proportion
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
 from tts.search.votes import votes_of
@@ -38,10 +38,7 @@ class Posterior(StopRule):
     """
 
     registered_as = "posterior"
-    threshold: float = 0.95
-
-    def __post_init__(self) -> None:
-        check_number("threshold", self.threshold, 0, 1, optional=False)
+    threshold: Proportion = 0.95
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the leader is safe."""

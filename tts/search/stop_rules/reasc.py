@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainc
 
-from tts.checks import check_number
+from tts.checks import Amount, Proportion, Text, check_number, number
 from tts.errors import ConfigError
 from tts.search.ends import StopDecision
 from tts.search.needs import Needs
-from tts.search.parameters import check_verifier
+from tts.search.parameters import Aggregate
 from tts.search.parts import StopRule
 from tts.types import Candidate
 
@@ -52,21 +53,13 @@ class ReASC(StopRule):
     """
 
     registered_as = "reasc"
-    threshold: float = 0.95
-    gate: float | None = None
-    mean: float = 1.0
-    spread: float = 1.0
-    pull: float = 0.7
-    verifier: str = "main"
-    aggregate: str = "last"
-
-    def __post_init__(self) -> None:
-        check_number("threshold", self.threshold, 0, 1, optional=False)
-        check_number("gate", self.gate)
-        check_number("mean", self.mean, optional=False)
-        check_number("spread", self.spread, 1e-12, optional=False)
-        check_number("pull", self.pull, 0, optional=False)
-        check_verifier(self.verifier, self.aggregate)
+    threshold: Proportion = 0.95
+    gate: Annotated[float, number()] | None = None
+    mean: Annotated[float, number()] = 1.0
+    spread: Annotated[float, number(1e-12)] = 1.0
+    pull: Amount = 0.7
+    verifier: Text = "main"
+    aggregate: Aggregate = "last"
 
     def needs(self) -> Needs:
         """Scores."""

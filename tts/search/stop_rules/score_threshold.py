@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from tts.checks import check_number
+from tts.checks import Text, number
 from tts.search.ends import StopDecision
 from tts.search.needs import Needs
-from tts.search.parameters import check_verifier
+from tts.search.parameters import Aggregate
 from tts.search.parts import StopRule
 from tts.types import Candidate
 
@@ -39,13 +40,9 @@ class ScoreThreshold(StopRule):
     """
 
     registered_as = "score_threshold"
-    threshold: float = 0.9
-    verifier: str = "main"
-    aggregate: str = "last"
-
-    def __post_init__(self) -> None:
-        check_number("threshold", self.threshold, optional=False)
-        check_verifier(self.verifier, self.aggregate)
+    threshold: Annotated[float, number()] = 0.9
+    verifier: Text = "main"
+    aggregate: Aggregate = "last"
 
     def needs(self) -> Needs:
         """Scores."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from tts.checks import check_number
+from tts.checks import check_parameters, number
 from tts.errors import ConfigError
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
@@ -14,6 +15,7 @@ from tts.search.votes import votes_of
 from tts.types import Candidate
 
 _TINY = 1e-12  # nearest to a bound that a parameter may be
+ErrorRate = Annotated[float, number(_TINY, 1 - _TINY)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +47,12 @@ class SPRT(StopRule):
     """
 
     registered_as = "sprt"
-    share: float = 0.5001
-    alpha: float = 0.05
-    beta: float = 0.949976
+    share: Annotated[float, number(0.5 + _TINY, 1 - _TINY)] = 0.5001
+    alpha: ErrorRate = 0.05
+    beta: ErrorRate = 0.949976
 
     def __post_init__(self) -> None:
-        check_number("share", self.share, 0.5 + _TINY, 1 - _TINY, optional=False)
+        check_parameters(self)
         check_error_rates(self.alpha, self.beta)
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
@@ -61,9 +63,7 @@ class SPRT(StopRule):
 
 
 def check_error_rates(alpha: float, beta: float) -> None:
-    """Raise ConfigError where error rates are not those of a sequential test."""
-    check_number("alpha", alpha, _TINY, 1 - _TINY, optional=False)
-    check_number("beta", beta, _TINY, 1 - _TINY, optional=False)
+    """Raise ConfigError where the error rates of a sequential test sum to 1 or more."""
     if alpha + beta >= 1:
         raise ConfigError(
             f"alpha is {alpha!r} and beta is {beta!r}, but their sum must be below 1", hint="for example alpha=0.05, beta=0.05"

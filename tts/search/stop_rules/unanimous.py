@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int
+from tts.checks import Count
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
 from tts.types import Candidate
@@ -32,10 +32,7 @@ class Unanimous(StopRule):
     """
 
     registered_as = "unanimous"
-    window: int = 5
-
-    def __post_init__(self) -> None:
-        check_int("window", self.window, 1, optional=False)
+    window: Count = 5
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the last candidate completes a unanimous window."""

@@ -21,12 +21,10 @@ import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from tts.checks import check_int, check_text
-from tts.errors import unknown_name
+from tts.checks import Count, known
 from tts.search.ends import SearchEnded
-from tts.search.parameters import check_counts
 from tts.search.parts import Selection
 from tts.search.search import Search
 from tts.search.selections.weighted import Weighted
@@ -98,22 +96,12 @@ class AStar(Guided):
 
     registered_as = "a_star"
     sized_by_budget = ("expansions",)
-    branching: int = 4
-    edge_cost: str = "drop"
-    frontier: str = "global"
-    width: int = 1
-    goals: int | None = None
-    expansions: int | None = None
-
-    def __post_init__(self) -> None:
-        Guided.__post_init__(self)
-        check_counts(self, "branching", "width")
-        for name, value, names in (("edge_cost", self.edge_cost, tuple(EDGE_COSTS)), ("frontier", self.frontier, FRONTIERS)):
-            check_text(name, value)
-            if value not in names:
-                raise unknown_name(name, value, names)
-        check_int("goals", self.goals, 1)
-        check_int("expansions", self.expansions, 1)
+    branching: Count = 4
+    edge_cost: Annotated[str, known(EDGE_COSTS)] = "drop"
+    frontier: Annotated[str, known(FRONTIERS)] = "global"
+    width: Count = 1
+    goals: Count | None = None
+    expansions: Count | None = None
 
     def default_selection(self, *, verified: bool) -> Selection:
         """Return `weighted` by the score that guided the search, for one goal `best`; `majority` where there is no verifier."""

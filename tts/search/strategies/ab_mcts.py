@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
-from tts.checks import check_choice
+from tts.checks import choice
 from tts.search.algorithms.thompson import beta_draw, mixed_draws, normal_draw
 from tts.search.needs import Needs, writers
-from tts.search.parameters import check_roles
+from tts.search.parameters import Writers
 from tts.search.search import Search
 from tts.search.strategies._common.earlier_solutions import opened
 from tts.search.strategies._common.judged import Judged
@@ -74,13 +75,8 @@ class AbMcts(Judged):
     """
 
     registered_as = "ab_mcts"
-    posterior: str = "normal"
-    writers: tuple[str, ...] = ("policy",)
-
-    def __post_init__(self) -> None:
-        Judged.__post_init__(self)
-        check_choice("posterior", self.posterior, (*_DRAWS, "mixed"))
-        object.__setattr__(self, "writers", check_roles("writers", self.writers, once=True))
+    posterior: Annotated[str, choice(*_DRAWS, "mixed")] = "normal"
+    writers: Writers = ("policy",)
 
     def needs(self) -> Needs:
         """A verifier, and revisions by every writer."""

@@ -16,11 +16,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_number
+from tts.checks import number
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
 from tts.search.search import Search, state_of
@@ -50,13 +51,8 @@ class Adaptive(Judged):
     """
 
     registered_as = "adaptive"
-    threshold: float = 0.8
-    start: float | None = None
-
-    def __post_init__(self) -> None:
-        Judged.__post_init__(self)
-        check_number("threshold", self.threshold, optional=False)
-        check_number("start", self.start, 0, 100)
+    threshold: Annotated[float, number()] = 0.8
+    start: Annotated[float, number(0, 100)] | None = None
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Draw and judge until a score reaches the threshold."""

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int, check_text
+from tts.checks import Count, Text
 from tts.errors import ConfigError
 from tts.search.ends import END, STEP, Tokens
 from tts.search.needs import Needs
-from tts.search.parameters import check_counts, check_temperature
+from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import MAX_STEPS, advance, rounds
@@ -56,20 +56,13 @@ class AnswerConvergence(Strategy):
     """
 
     registered_as = "answer_convergence"
-    n: int | None = None
-    k: int = 10
-    every: int | None = None
-    cue: str | None = None
-    tokens: int = 16
-    temperature: float | None = None
-    max_steps: int = MAX_STEPS
-
-    def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_counts(self, "k", "tokens", "max_steps")
-        check_int("every", self.every, 1)
-        check_text("cue", self.cue, optional=True)
-        check_temperature(self.temperature)
+    n: Count | None = None
+    k: Count = 10
+    every: Count | None = None
+    cue: Text | None = None
+    tokens: Count = 16
+    temperature: Temperature | None = None
+    max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
         """Steps, and a text that opens an answer behind them."""

@@ -19,12 +19,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
-from tts.checks import check_int, check_text
+from tts.checks import Count, Rule, Text
 from tts.errors import ConfigError, shown
 from tts.search.needs import Needs, writers
-from tts.search.parameters import check_counts, check_roles, check_temperature
+from tts.search.parameters import Temperature, Writers
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.asking import replies_to
@@ -57,6 +57,22 @@ class Reviewed:
         return f"{response}\n\nCritique of it:\n{self.critique}" if self.critique else response
 
 
+def _checked(name: str, layers: Any) -> tuple[str, ...]:
+    """Return a list of layers.
+
+    Raises:
+        ConfigError: it is not a list of layers, or no later layer reads a critique.
+    """
+    if not isinstance(layers, list | tuple) or not layers or not all(isinstance(one, str) and one in _LAYERS for one in layers):
+        raise ConfigError(f"{name} is {shown(layers)}, but must be a list of {', '.join(_LAYERS)}")
+    if layers[0] != "generate" or "generate" in layers[1:]:
+        raise ConfigError(f"{name} is {shown(layers)}, but must begin with 'generate', and have it nowhere else")
+    for place, layer in enumerate(layers):
+        if layer == "critique" and not {"rank", "fuse"} & {*layers[place:]}:
+            raise ConfigError(f"{name} is {shown(layers)}, but a critique must be followed by 'rank' or 'fuse', which reads it")
+    return tuple(layers)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archon(Strategy):
     """An architecture of layers.
@@ -83,23 +99,14 @@ class Archon(Strategy):
 
     registered_as = "archon"
     always_votes = True
-    layers: tuple[str, ...] = ("generate", "critique", "rank", "fuse")
-    n: int | None = None
-    writers: tuple[str, ...] = ("policy",)
-    judge: str = "policy"
-    aggregator: str = "policy"
-    keep: int = 5
-    fused: int = 1
-    temperature: float | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", _checked(self.layers))
-        check_int("n", self.n, 1)
-        object.__setattr__(self, "writers", check_roles("writers", self.writers, once=True))
-        for name in ("judge", "aggregator"):
-            check_text(name, getattr(self, name))
-        check_counts(self, "keep", "fused")
-        check_temperature(self.temperature)
+    layers: Annotated[tuple[str, ...], Rule(_checked)] = ("generate", "critique", "rank", "fuse")
+    n: Count | None = None
+    writers: Writers = ("policy",)
+    judge: Text = "policy"
+    aggregator: Text = "policy"
+    keep: Count = 5
+    fused: Count = 1
+    temperature: Temperature | None = None
 
     def needs(self) -> Needs:
         """The models and the prompts of its layers."""
@@ -167,19 +174,3 @@ def order_of(reply: str, count: int) -> list[int]:
     lines = [found for line in reply.splitlines() if (found := re.findall(r"\[(\d{1,9})\]", line))]
     named = [int(one) - 1 for one in (lines[-1] if lines else ())]
     return list(dict.fromkeys([*(i for i in named if 0 <= i < count), *range(count)]))
-
-
-def _checked(layers: Any) -> tuple[str, ...]:
-    """Return a list of layers.
-
-    Raises:
-        ConfigError: it is not a list of layers, or no later layer reads a critique.
-    """
-    if not isinstance(layers, list | tuple) or not layers or not all(isinstance(one, str) and one in _LAYERS for one in layers):
-        raise ConfigError(f"layers is {shown(layers)}, but must be a list of {', '.join(_LAYERS)}")
-    if layers[0] != "generate" or "generate" in layers[1:]:
-        raise ConfigError(f"layers is {shown(layers)}, but must begin with 'generate', and have it nowhere else")
-    for place, layer in enumerate(layers):
-        if layer == "critique" and not {"rank", "fuse"} & {*layers[place:]}:
-            raise ConfigError(f"layers is {shown(layers)}, but a critique must be followed by 'rank' or 'fuse', which reads it")
-    return tuple(layers)

@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
+from typing import Annotated
 
 import numpy as np
 
-from tts.checks import check_choice
+from tts.checks import choice
 from tts.search.algorithms.apportioning import known
 from tts.search.search import Search, state_of
 from tts.search.strategies._common.guided import WideAhead, distinct, promises, split
@@ -54,11 +55,7 @@ class Beam(WideAhead):
     """
 
     registered_as = "beam"
-    duplicates: str = "drop"
-
-    def __post_init__(self) -> None:
-        WideAhead.__post_init__(self)
-        check_choice("duplicates", self.duplicates, ("drop", "keep"))
+    duplicates: Annotated[str, choice("drop", "keep")] = "drop"
 
     async def explored(self, search: Search, n: int) -> Sequence[Candidate]:
         """Step, score and keep until no path is live. The lines are those of algorithm A4."""

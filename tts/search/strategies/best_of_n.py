@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int, check_text
+from tts.checks import Count, Text
 from tts.search.needs import Needs, writers
-from tts.search.parameters import check_temperature
+from tts.search.parameters import Temperature
 from tts.search.parts import Plan, Strategy
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
@@ -41,16 +41,10 @@ class BestOfN(Strategy):
     """
 
     registered_as = "best_of_n"
-    n: int | None = None
-    temperature: float | None = None
-    effort: str | None = None
-    writer: str = "policy"
-
-    def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_temperature(self.temperature)
-        check_text("effort", self.effort, optional=True)
-        check_text("writer", self.writer)
+    n: Count | None = None
+    temperature: Temperature | None = None
+    effort: Text | None = None
+    writer: Text = "policy"
 
     def needs(self) -> Needs:
         """Its writer; efforts where it asks for one."""

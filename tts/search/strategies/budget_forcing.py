@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int, check_text
+from tts.checks import Count, Natural, Text
 from tts.search.ends import Thought
 from tts.search.needs import Needs
-from tts.search.parameters import check_temperature
+from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import rounds
@@ -49,20 +49,12 @@ class BudgetForcing(Strategy):
     """
 
     registered_as = "budget_forcing"
-    n: int | None = None
-    thought_tokens: int = 1024
-    waits: int = 0
-    wait: str = "Wait"
-    cue: str | None = None
-    temperature: float | None = None
-
-    def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_int("thought_tokens", self.thought_tokens, 1, optional=False)
-        check_int("waits", self.waits, 0, optional=False)
-        check_text("wait", self.wait)
-        check_text("cue", self.cue, optional=True)
-        check_temperature(self.temperature)
+    n: Count | None = None
+    thought_tokens: Count = 1024
+    waits: Natural = 0
+    wait: Text = "Wait"
+    cue: Text | None = None
+    temperature: Temperature | None = None
 
     def needs(self) -> Needs:
         """Thoughts that are cut and go on."""

@@ -19,14 +19,15 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from tts.checks import Rule, Text, check_parameters
 from tts.errors import ConfigError, shown
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs, writers
-from tts.search.parameters import check_roles, check_temperature, check_verifier
+from tts.search.parameters import Aggregate, Temperature, check_roles
 from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.best import Best
@@ -62,17 +63,15 @@ class Cascade(Strategy):
 
     registered_as = "cascade"
     sized_by_budget = ("samples",)
-    models: tuple[str, ...] = ("policy", "large")
+    models: Annotated[tuple[str, ...], Rule(check_roles)] = ("policy", "large")
     samples: tuple[int, ...] | None = None
     thresholds: tuple[float, ...] | None = None
-    verifier: str | None = None
-    aggregate: str = "last"
-    temperature: float | None = None
+    verifier: Text | None = None
+    aggregate: Aggregate = "last"
+    temperature: Temperature | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "models", check_roles("models", self.models))
-        check_verifier(self.verifier, self.aggregate, optional=True)
-        check_temperature(self.temperature)
+        check_parameters(self)
         count = len(self.models)
         if self.samples is not None:
             rule = f"a list of {count} whole numbers of at least 1, one a model"

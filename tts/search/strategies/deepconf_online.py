@@ -18,13 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from tts.checks import check_int, check_number
+from tts.checks import Amount, Count, number
 from tts.search.ends import END, SearchEnded, Tokens
 from tts.search.needs import Needs
-from tts.search.parameters import check_counts
 from tts.search.parts import Selection
 from tts.search.search import Search, state_of
 from tts.search.selections.deepconf import DeepConfidence
@@ -64,18 +64,11 @@ class DeepConfidenceOnline(Judged):
     """
 
     registered_as = "deepconf_online"
-    warmup: int = 16
-    keep: float = 10.0
-    consensus: float = 0.95
-    width: int = 1
-    tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        Judged.__post_init__(self)
-        check_counts(self, "warmup", "width")
-        check_number("keep", self.keep, 1e-9, 100, optional=False)
-        check_number("consensus", self.consensus, 0, optional=False)
-        check_int("tokens", self.tokens, 1)
+    warmup: Count = 16
+    keep: Annotated[float, number(1e-9, 100)] = 10.0
+    consensus: Amount = 0.95
+    width: Count = 1
+    tokens: Count | None = None
 
     def needs(self) -> Needs:
         """Rows that are cut and go on, and a verifier."""

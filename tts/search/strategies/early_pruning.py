@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tts.checks import check_int, check_number
+from tts.checks import Count, Proportion
 from tts.search.ends import SearchEnded, Share, Tokens
 from tts.search.needs import Needs
 from tts.search.search import Search
@@ -50,13 +50,8 @@ class EarlyPruning(Judged):
     """
 
     registered_as = "early_pruning"
-    tokens: int | None = None
-    pruned: float = 0.5
-
-    def __post_init__(self) -> None:
-        Judged.__post_init__(self)
-        check_int("tokens", self.tokens, 1)
-        check_number("pruned", self.pruned, 0, 1, optional=False)
+    tokens: Count | None = None
+    pruned: Proportion = 0.5
 
     def needs(self) -> Needs:
         """Rows that are cut and go on, and a verifier."""

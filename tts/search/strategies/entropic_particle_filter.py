@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from tts.checks import check_choice, check_int, check_number
-from tts.search.algorithms.resampling import effective_sample_size, softmax
+from tts.checks import Count, Proportion, choice, known
+from tts.search.algorithms.resampling import SCHEMES, effective_sample_size, softmax
 from tts.search.search import Search
 from tts.search.strategies._common.particles import LogWeights, ParticleMethod, sweep
 from tts.types import Trajectory
@@ -48,18 +49,11 @@ class EntropicParticleFilter(ParticleMethod):
     """
 
     registered_as = "entropic_particle_filter"
-    resampling: str = "systematic"
-    annealing: str = "ess"
-    least_ess: float = 0.5
-    early: float = 0.5
-    horizon: int | None = None
-
-    def __post_init__(self) -> None:
-        ParticleMethod.__post_init__(self)
-        check_choice("annealing", self.annealing, ANNEALINGS)
-        check_number("least_ess", self.least_ess, 0, 1, optional=False)
-        check_number("early", self.early, 0, 1, optional=False)
-        check_int("horizon", self.horizon, 1)
+    resampling: Annotated[str, known(SCHEMES)] = "systematic"
+    annealing: Annotated[str, choice(*ANNEALINGS)] = "ess"
+    least_ess: Proportion = 0.5
+    early: Proportion = 0.5
+    horizon: Count | None = None
 
     async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep once; the final choice is by weights that are not flattened."""

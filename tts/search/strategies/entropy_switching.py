@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int, check_number
+from tts.checks import Amount, Count
 from tts.search.needs import Needs
 from tts.search.search import Search
 from tts.search.strategies._common.two_models import TwoModels
@@ -44,13 +44,8 @@ class EntropySwitching(TwoModels):
     """
 
     registered_as = "entropy_switching"
-    threshold: float = 1.0
-    window: int | None = None
-
-    def __post_init__(self) -> None:
-        TwoModels.__post_init__(self)
-        check_number("threshold", self.threshold, 0, optional=False)
-        check_int("window", self.window, 1)
+    threshold: Amount = 1.0
+    window: Count | None = None
 
     def needs(self) -> Needs:
         """Steps with log-probabilities, of both models."""

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_choice, check_number, check_text
+from tts.checks import Amount, Rule, check_text, choice, number
 from tts.search.algorithms.apportioning import apportion
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.pruning import KeptLeaves, LevelTree, best_leaves
@@ -32,6 +33,13 @@ from tts.text_form import parse_call
 from tts.types import Trajectory
 
 _HIDDEN = "hidden"
+
+
+def _check_embedder(name: str, value: Any) -> None:
+    """Raise ConfigError where an embedder has no such name, or a wrong parameter."""
+    check_text(name, value)
+    if value != _HIDDEN:
+        parse_call(EMBEDDERS, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,24 +71,12 @@ class Ets(RewardBalanced):
     """
 
     registered_as = "ets"
-    charge: float = 1.0
-    coverage: float = 1.5
-    threshold: float = 0.05
-    cost: str = "nodes"
-    embedder: str | None = None
-    seconds: float = 10.0
-
-    def __post_init__(self) -> None:
-        RewardBalanced.__post_init__(self)
-        check_number("charge", self.charge, 0, optional=False)
-        check_number("coverage", self.coverage, 0, optional=False)
-        check_number("threshold", self.threshold, 0, 2, optional=False)
-        check_number("seconds", self.seconds, 0, optional=False)
-        check_choice("cost", self.cost, ("nodes", "tokens"))
-        if self.embedder is not None:
-            check_text("embedder", self.embedder)
-            if self.embedder != _HIDDEN:
-                parse_call(EMBEDDERS, self.embedder)
+    charge: Amount = 1.0
+    coverage: Amount = 1.5
+    threshold: Annotated[float, number(0, 2)] = 0.05
+    cost: Annotated[str, choice("nodes", "tokens")] = "nodes"
+    embedder: Annotated[str, Rule(_check_embedder)] | None = None
+    seconds: Amount = 10.0
 
     def needs(self) -> Needs:
         """Steps and a verifier; hidden states where they are the embedding."""

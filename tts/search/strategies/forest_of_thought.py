@@ -22,10 +22,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int, check_text
+from tts.checks import Count, Natural, Text
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs
-from tts.search.parameters import check_counts, check_temperature
+from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.asking import replies_to
@@ -63,23 +63,15 @@ class ForestOfThought(Strategy):
 
     registered_as = "forest_of_thought"
     always_votes = True
-    n: int | None = None
-    width: int = 1
-    branching: int = 3
-    votes: int = 1
-    question: str = QUESTION
-    max_tokens: int | None = None
-    corrections: int = 1
-    temperature: float | None = None
-    max_steps: int = MAX_STEPS
-
-    def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_counts(self, "width", "branching", "votes", "max_steps")
-        check_int("corrections", self.corrections, 0, optional=False)
-        check_int("max_tokens", self.max_tokens, 1)
-        check_text("question", self.question)
-        check_temperature(self.temperature)
+    n: Count | None = None
+    width: Count = 1
+    branching: Count = 3
+    votes: Count = 1
+    question: Text = QUESTION
+    max_tokens: Count | None = None
+    corrections: Natural = 1
+    temperature: Temperature | None = None
+    max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
         """Steps."""

@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int, check_text
+from tts.checks import Count, Text
 from tts.errors import ConfigError
 from tts.search.needs import Needs
-from tts.search.parameters import check_counts, check_temperature
+from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.row_queue import MOST_ROWS
 from tts.search.search import Search, state_of
@@ -51,17 +51,11 @@ class Fractured(Strategy):
     """
 
     registered_as = "fractured"
-    n: int | None = None
-    depths: int = 4
-    answers: int = 1
-    cue: str | None = None
-    temperature: float | None = None
-
-    def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_counts(self, "depths", "answers")
-        check_text("cue", self.cue, optional=True)
-        check_temperature(self.temperature)
+    n: Count | None = None
+    depths: Count = 4
+    answers: Count = 1
+    cue: Text | None = None
+    temperature: Temperature | None = None
 
     def needs(self) -> Needs:
         """Forks inside of a thought."""

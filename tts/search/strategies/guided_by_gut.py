@@ -17,12 +17,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from tts.checks import check_int, check_number
+from tts.checks import Amount, Count, Natural, number
 from tts.search.needs import Needs
-from tts.search.parameters import check_counts, check_temperature
+from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.guided import MOST_WIDTH
@@ -55,21 +56,13 @@ class GuidedByGut(Strategy):
 
     registered_as = "guided_by_gut"
     always_votes = True
-    n: int | None = None
-    branching: int = 2
-    novelty: float = 0.5
-    temperature: float | None = None
-    cool: float | None = None
-    levels: int = 11
-    max_steps: int = MAX_STEPS
-
-    def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_counts(self, "branching", "max_steps")
-        check_number("novelty", self.novelty, 0, optional=False)
-        check_temperature(self.temperature)
-        check_number("cool", self.cool, 0, 100)
-        check_int("levels", self.levels, 0, optional=False)
+    n: Count | None = None
+    branching: Count = 2
+    novelty: Amount = 0.5
+    temperature: Temperature | None = None
+    cool: Annotated[float, number(0, 100)] | None = None
+    levels: Natural = 11
+    max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
         """Steps with log-probabilities, by which it scores."""

@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
-from tts.checks import check_choice, check_int, check_number
+from tts.checks import Amount, Count, choice
 from tts.search.algorithms.resampling import softmax
 from tts.search.search import Search
 from tts.search.strategies._common.guided import Guided
@@ -62,17 +63,10 @@ class Mcts(Guided):
     """
 
     registered_as = "mcts"
-    n: int | None = None
-    width: int = 4
-    exploration: float = math.sqrt(2)
-    value: str = "verifier"
-
-    def __post_init__(self) -> None:
-        Guided.__post_init__(self)
-        check_int("n", self.n, 1)
-        check_int("width", self.width, 1, optional=False)
-        check_number("exploration", self.exploration, 0, optional=False)
-        check_choice("value", self.value, ("verifier", "rollout"))
+    n: Count | None = None
+    width: Count = 4
+    exploration: Amount = 2**0.5
+    value: Annotated[str, choice("verifier", "rollout")] = "verifier"
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Grow the tree round by round."""

@@ -22,11 +22,10 @@ from itertools import repeat
 
 import numpy as np
 
-from tts.checks import check_int, check_number
+from tts.checks import Amount, Count, Natural, check_parameters
 from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded
 from tts.search.needs import Needs
-from tts.search.parameters import check_counts
 from tts.search.search import Search
 from tts.search.strategies._common.earlier_solutions import opened, root_showing
 from tts.search.strategies._common.judged import Judged
@@ -62,17 +61,14 @@ class MindEvolution(Judged):
     """
 
     registered_as = "mind_evolution"
-    islands: int = 2
-    generations: int = 4
-    parents: int = 2
-    migrants: int = 1
-    pressure: float = 0.3
+    islands: Count = 2
+    generations: Count = 4
+    parents: Count = 2
+    migrants: Natural = 1
+    pressure: Amount = 0.3
 
     def __post_init__(self) -> None:
-        Judged.__post_init__(self)
-        check_counts(self, "islands", "generations", "parents")
-        check_int("migrants", self.migrants, 0, optional=False)
-        check_number("pressure", self.pressure, 0, optional=False)
+        check_parameters(self)
         if self.pressure == 0:
             raise ConfigError("pressure is 0, but must be above 0", hint="a small one draws the fittest alone")
         if self.n is not None and self.migrants > self.n and self.islands > 1:

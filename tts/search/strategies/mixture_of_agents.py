@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int, check_text
+from tts.checks import Count, Text
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs, writers
-from tts.search.parameters import check_roles, check_temperature
+from tts.search.parameters import Shown, Temperature, Writers
 from tts.search.parts import Strategy
 from tts.search.search import Search
-from tts.search.strategies._common.earlier_solutions import check_prompt, root_showing, whole
+from tts.search.strategies._common.earlier_solutions import root_showing, whole
 from tts.search.strategies._common.stepping import affordable_width
 from tts.types import Candidate
 
@@ -57,20 +57,12 @@ class MixtureOfAgents(Strategy):
     registered_as = "mixture_of_agents"
     sized_by_budget = ("samples",)
     always_votes = True  # what it would cost to score the layers before is not held
-    writers: tuple[str, ...] = ("policy",)
-    samples: int | None = None
-    layers: int = 1
-    aggregator: str = "policy"
-    prompt: str = "fuse"
-    temperature: float | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "writers", check_roles("writers", self.writers, once=True))
-        check_int("samples", self.samples, 1)
-        check_int("layers", self.layers, 1, optional=False)
-        check_text("aggregator", self.aggregator)
-        check_prompt(self.prompt)
-        check_temperature(self.temperature)
+    writers: Writers = ("policy",)
+    samples: Count | None = None
+    layers: Count = 1
+    aggregator: Text = "policy"
+    prompt: Shown = "fuse"
+    temperature: Temperature | None = None
 
     def needs(self) -> Needs:
         """Its models, and the prompt that shows solutions."""

@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from tts.checks import check_int, check_number
+from tts.checks import Count, Text, number
 from tts.search.needs import Needs
-from tts.search.parameters import check_verifier
+from tts.search.parameters import Aggregate
 from tts.search.search import Search
 from tts.search.strategies._common.side_by_side import SideBySide, step_logprob
 from tts.search.strategies._common.stepping import one_step
@@ -50,18 +51,11 @@ class Mur(SideBySide):
     """
 
     registered_as = "mur"
-    branching: int = 8
-    gamma: float = 0.9
-    momentum: float = 0.9
-    verifier: str | None = None
-    aggregate: str = "last"
-
-    def __post_init__(self) -> None:
-        SideBySide.__post_init__(self)
-        check_int("branching", self.branching, 1, optional=False)
-        check_number("gamma", self.gamma, 1e-9, optional=False)
-        check_number("momentum", self.momentum, 0, 0.999999, optional=False)
-        check_verifier(self.verifier, self.aggregate, optional=True)
+    branching: Count = 8
+    gamma: Annotated[float, number(1e-9)] = 0.9
+    momentum: Annotated[float, number(0, 0.999999)] = 0.9
+    verifier: Text | None = None
+    aggregate: Aggregate = "last"
 
     def needs(self) -> Needs:
         """Steps with log-probabilities, and the verifier where one scores."""

@@ -19,19 +19,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Annotated
 
-from tts.checks import check_choice
+from tts.checks import Rule, choice
 from tts.errors import ConfigError, shown
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs
-from tts.search.parameters import check_temperature
+from tts.search.parameters import Shown, Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
-from tts.search.strategies._common.earlier_solutions import check_prompt, root_showing, whole
+from tts.search.strategies._common.earlier_solutions import root_showing, whole
 from tts.search.strategies._common.stepping import affordable_width, draw
 from tts.types import Candidate
 
 _MOST = 1024  # trajectories of a round that the budget sizes
+
+
+def _checked(name: str, widths: object) -> tuple[int, ...]:
+    counts = widths if isinstance(widths, list | tuple) else ()
+    if not counts or not all(isinstance(one, int) and not isinstance(one, bool) and 1 <= one < 2**63 for one in counts):
+        rule = "a list of whole numbers of at least 1"
+        raise ConfigError(f"{name} is {shown(widths)}, but must be {rule}", hint="for example widths=[16, 4]")
+    return tuple(counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +65,10 @@ class PaCoRe(Strategy):
     registered_as = "pacore"
     sized_by_budget = ("widths",)
     always_votes = True  # what it would cost to score the rounds before is not held
-    widths: Sequence[int] | None = None
-    message: str = "response"
-    prompt: str = "fuse"
-    temperature: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.widths is not None:
-            object.__setattr__(self, "widths", _checked(self.widths))
-        check_choice("message", self.message, ("response", "conclusion"))
-        check_prompt(self.prompt)
-        check_temperature(self.temperature)
+    widths: Annotated[Sequence[int], Rule(_checked)] | None = None
+    message: Annotated[str, choice("response", "conclusion")] = "response"
+    prompt: Shown = "fuse"
+    temperature: Temperature | None = None
 
     def needs(self) -> Needs:
         """The prompt that shows messages."""
@@ -100,11 +102,3 @@ class PaCoRe(Strategy):
         if self.message == "response":
             return texts
         return [steps[-1] for text in texts if (steps := [step for step in search.task.split(text) if step.strip()])]
-
-
-def _checked(widths: object) -> tuple[int, ...]:
-    counts = widths if isinstance(widths, list | tuple) else ()
-    if not counts or not all(isinstance(one, int) and not isinstance(one, bool) and 1 <= one < 2**63 for one in counts):
-        rule = "a list of whole numbers of at least 1"
-        raise ConfigError(f"widths is {shown(widths)}, but must be {rule}", hint="for example widths=[16, 4]")
-    return tuple(counts)

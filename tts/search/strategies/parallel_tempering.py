@@ -15,11 +15,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
-from tts.checks import check_number
-from tts.search.parameters import check_counts
+from tts.checks import Count, number
 from tts.search.search import Search
-from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, drawn, sweep
+from tts.search.strategies._common.particles import ParticleMethod, WeightTemperature, drawn, sweep
 from tts.types import Trajectory
 
 
@@ -44,16 +44,10 @@ class ParallelTempering(ParticleMethod):
     """
 
     registered_as = "parallel_tempering"
-    chains: int = 2
-    sweeps: int = 2
-    hottest: float = 4.0
-    weight_temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        ParticleMethod.__post_init__(self)
-        check_counts(self, "chains", "sweeps")
-        check_number("hottest", self.hottest, 1, optional=False)
-        check_weight_temperature(self.weight_temperature)
+    chains: Count = 2
+    sweeps: Count = 2
+    hottest: Annotated[float, number(1)] = 4.0
+    weight_temperature: WeightTemperature = 1.0
 
     @property
     def sweeps_in_all(self) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tts.search.search import Search
-from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, sweep
+from tts.search.strategies._common.particles import ParticleMethod, WeightTemperature, sweep
 from tts.types import Trajectory
 
 
@@ -42,11 +42,7 @@ class ParticleFilter(ParticleMethod):
     """
 
     registered_as = "particle_filter"
-    weight_temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        ParticleMethod.__post_init__(self)
-        check_weight_temperature(self.weight_temperature)
+    weight_temperature: WeightTemperature = 1.0
 
     async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep once; the heaviest particle is the selection's to find."""

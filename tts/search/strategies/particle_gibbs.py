@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from tts.checks import check_choice, check_int
+from tts.checks import Count, choice
 from tts.search.search import Search
-from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, drawn, sweep
+from tts.search.strategies._common.particles import ParticleMethod, WeightTemperature, drawn, sweep
 from tts.types import Trajectory
 
 
@@ -39,15 +40,9 @@ class ParticleGibbs(ParticleMethod):
     """
 
     registered_as = "particle_gibbs"
-    sweeps: int = 4
-    weight_temperature: float = 1.0
-    returned: str = "all"
-
-    def __post_init__(self) -> None:
-        ParticleMethod.__post_init__(self)
-        check_int("sweeps", self.sweeps, 1, optional=False)
-        check_weight_temperature(self.weight_temperature)
-        check_choice("returned", self.returned, ("all", "last"))
+    sweeps: Count = 4
+    weight_temperature: WeightTemperature = 1.0
+    returned: Annotated[str, choice("all", "last")] = "all"
 
     @property
     def sweeps_in_all(self) -> int:

@@ -24,11 +24,11 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_int, check_number
+from tts.checks import Amount, Count, Natural, Proportion
 from tts.search.algorithms.clustering import most_clusters
 from tts.search.algorithms.resampling import softmax
 from tts.search.needs import Needs
-from tts.search.parameters import check_counts, check_temperature
+from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.side_by_side import step_logprob
@@ -63,25 +63,17 @@ class PhiDecoding(Strategy):
     """
 
     registered_as = "phi_decoding"
-    n: int | None = None
-    beams: int = 4
-    branching: int = 4
-    clusters: int = 3
-    foresight: int = MAX_STEPS
-    deviations: float = 1.0
-    least: int = 4
-    most: int = 8
-    agreement: float = 0.7
-    temperature: float | None = None
-    max_steps: int = MAX_STEPS
-
-    def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_counts(self, "beams", "branching", "clusters", "foresight", "most", "max_steps")
-        check_number("deviations", self.deviations, 0, optional=False)
-        check_int("least", self.least, 0, optional=False)
-        check_number("agreement", self.agreement, 0, 1, optional=False)
-        check_temperature(self.temperature)
+    n: Count | None = None
+    beams: Count = 4
+    branching: Count = 4
+    clusters: Count = 3
+    foresight: Count = MAX_STEPS
+    deviations: Amount = 1.0
+    least: Natural = 4
+    most: Count = 8
+    agreement: Proportion = 0.7
+    temperature: Temperature | None = None
+    max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
         """Steps with log-probabilities."""

@@ -24,8 +24,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Annotated
 
-from tts.checks import check_int, check_number
+from tts.checks import Count, Natural, number
 from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded, Share, Tokens, Until
 from tts.search.needs import Needs
@@ -62,16 +63,10 @@ class PowerSampling(Strategy):
 
     registered_as = "power_sampling"
     sized_by_budget = ("chains",)
-    alpha: float = 4.0
-    block: int | None = None
-    moves: int = 10
-    chains: int | None = None
-
-    def __post_init__(self) -> None:
-        check_number("alpha", self.alpha, 1, optional=False)
-        check_int("block", self.block, 1)
-        check_int("moves", self.moves, 0, optional=False)
-        check_int("chains", self.chains, 1)
+    alpha: Annotated[float, number(1)] = 4.0
+    block: Count | None = None
+    moves: Natural = 10
+    chains: Count | None = None
 
     def needs(self) -> Needs:
         """Blocks of tokens with log-probabilities, and forks inside of them."""

@@ -21,9 +21,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tts.checks import Count, check_parameters
 from tts.search.ends import END, Stops
 from tts.search.needs import Needs
-from tts.search.parameters import check_counts
 from tts.search.search import Search
 from tts.search.strategies._common.side_by_side import SideBySide
 from tts.threads import in_thread
@@ -65,14 +65,13 @@ class ProgramAided(SideBySide):
     """
 
     registered_as = "program_aided"
-    programs: int = 4
+    programs: Count = 4
     seconds: float = 10.0
-    characters: int = 1000
+    characters: Count = 1000
     sandbox: str = "landlock"
 
     def __post_init__(self) -> None:
-        SideBySide.__post_init__(self)
-        check_counts(self, "programs", "characters")
+        check_parameters(self)
         self._code(self.seconds)
 
     def needs(self) -> Needs:

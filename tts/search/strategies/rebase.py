@@ -17,12 +17,12 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_number
-from tts.errors import ConfigError
+from tts.checks import number
 from tts.search.algorithms.apportioning import apportion
 from tts.search.parts import Selection
 from tts.search.search import Search
@@ -44,15 +44,7 @@ class RewardBalanced(Wide):
             continuations; small values give all continuations to the best path.
     """
 
-    balance_temperature: float = 0.2
-
-    def __post_init__(self) -> None:
-        Wide.__post_init__(self)
-        check_number("balance_temperature", self.balance_temperature, 0, optional=False)
-        if self.balance_temperature < 1e-6:
-            raise ConfigError(
-                f"balance_temperature is {self.balance_temperature}, but must be at least 1e-06", hint="1e-06 gives all to the best"
-            )
+    balance_temperature: Annotated[float, number(1e-6, hint="1e-06 gives all to the best")] = 0.2
 
     def default_selection(self, *, verified: bool) -> Selection:
         """Return `weighted` by the score that guided the search; `majority` where there is no verifier."""

@@ -19,15 +19,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int
+from tts.checks import Count, check_parameters
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs
-from tts.search.parameters import check_temperature
+from tts.search.parameters import Shown, Temperature
 from tts.search.parts import Strategy
 from tts.search.row_queue import waves_of
 from tts.search.search import Search
-from tts.search.strategies._common.earlier_solutions import check_prompt, root_showing, whole
+from tts.search.strategies._common.earlier_solutions import root_showing, whole
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
 
@@ -61,22 +61,18 @@ class RecursiveSelfAggregation(Strategy):
     registered_as = "recursive_self_aggregation"
     sized_by_budget = ("n", "rounds")
     always_votes = True  # what it would cost to score the candidates before is not held
-    n: int | None = None
-    rounds: int | None = None
-    subset: int | None = None
-    prompt: str = "fuse"
-    temperature: float | None = None
+    n: Count | None = None
+    rounds: Count | None = None
+    subset: Count | None = None
+    prompt: Shown = "fuse"
+    temperature: Temperature | None = None
 
     def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_int("rounds", self.rounds, 1)
-        check_int("subset", self.subset, 1)
+        check_parameters(self)
         if self.n is not None and self.subset is not None and self.subset > self.n:
             raise ConfigError(
                 f"subset is {self.subset}, but must be at most n, which is {self.n}", hint="give a larger n or a smaller subset"
             )
-        check_prompt(self.prompt)
-        check_temperature(self.temperature)
 
     def needs(self) -> Needs:
         """The prompt that shows solutions."""

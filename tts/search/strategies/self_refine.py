@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from tts.checks import check_int, check_text
+from tts.checks import Count, Natural, Text
 from tts.search.ends import END
 from tts.search.needs import Needs
-from tts.search.parameters import check_temperature
+from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.earlier_solutions import opened
@@ -56,16 +56,10 @@ class SelfRefine(Strategy):
 
     registered_as = "self_refine"
     always_votes = True
-    n: int | None = None
-    rounds: int = 4
-    stop: str = "nothing is wrong"
-    temperature: float | None = None
-
-    def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_int("rounds", self.rounds, 0, optional=False)
-        check_text("stop", self.stop)
-        check_temperature(self.temperature)
+    n: Count | None = None
+    rounds: Natural = 4
+    stop: Text = "nothing is wrong"
+    temperature: Temperature | None = None
 
     def needs(self) -> Needs:
         """Prompts to criticise and revise."""

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from tts.checks import check_int, check_text
+from tts.checks import Count, Natural, Rule, Text, check_parameters
 from tts.errors import ConfigError, shown
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs, writers
-from tts.search.parameters import check_temperature
+from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.asking import replies_to
@@ -35,6 +35,21 @@ from tts.verifiers.replying import asking
 _ROLE = "verified"
 _PAPER = (1.0, 0.39)
 _MOST = 1024  # solutions of a round, and verifications of one
+
+
+def _checked(name: str, law: object) -> tuple[float, float]:
+    """Return a law as two numbers.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    given: Any = law
+    numbers = given if isinstance(given, list | tuple) else ()
+    if len(numbers) != 2 or not all(type(one) in (int, float) and 0 <= one < 2**63 for one in numbers) or numbers[1] > 1:
+        raise ConfigError(
+            f"{name} is {shown(law)}, but must be a scale of at least 0 and an exponent between 0 and 1", hint="for example law=[1.0, 0.39]"
+        )
+    return float(numbers[0]), float(numbers[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,25 +80,18 @@ class SelfVerification(Strategy):
     registered_as = "self_verification"
     sized_by_budget = ("n", "verifications")
     always_votes = True
-    n: int | None = None
-    verifications: int | None = None
-    law: tuple[float, float] | None = None
-    checker: str = "policy"
-    question: str = QUESTION
-    max_tokens: int | None = None
-    temperature: float | None = None
+    n: Count | None = None
+    verifications: Natural | None = None
+    law: Annotated[tuple[float, float], Rule(_checked)] | None = None
+    checker: Text = "policy"
+    question: Text = QUESTION
+    max_tokens: Count | None = None
+    temperature: Temperature | None = None
 
     def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_int("verifications", self.verifications, 0)
-        check_int("max_tokens", self.max_tokens, 1)
-        check_text("checker", self.checker)
-        check_text("question", self.question)
-        check_temperature(self.temperature)
-        if self.law is not None:
-            object.__setattr__(self, "law", _checked(self.law))
-            if self.verifications is not None:
-                raise ConfigError(f"law is {shown(self.law)}, but verifications is {self.verifications}", hint="give one of them")
+        check_parameters(self)
+        if self.law is not None and self.verifications is not None:
+            raise ConfigError(f"law is {shown(self.law)}, but verifications is {self.verifications}", hint="give one of them")
 
     def needs(self) -> Needs:
         """The model that verifies, by which it scores."""
@@ -143,18 +151,3 @@ def _affordable(begun: Mapping[str, float], left: Mapping[str, float], done: int
     if paid and min(paid) < 1:
         raise SearchEnded("what is left does not pay another solution with its verifications")
     return min([done, _MOST, *paid]) if paid else 1
-
-
-def _checked(law: object) -> tuple[float, float]:
-    """Return a law as two numbers.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    given: Any = law
-    numbers = given if isinstance(given, list | tuple) else ()
-    if len(numbers) != 2 or not all(type(one) in (int, float) and 0 <= one < 2**63 for one in numbers) or numbers[1] > 1:
-        raise ConfigError(
-            f"law is {shown(law)}, but must be a scale of at least 0 and an exponent between 0 and 1", hint="for example law=[1.0, 0.39]"
-        )
-    return float(numbers[0]), float(numbers[1])

@@ -16,15 +16,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
+from typing import Annotated
 
-from tts.checks import check_choice, check_int, check_number
+from tts.checks import Amount, Count, choice
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs
-from tts.search.parameters import check_counts, check_temperature
+from tts.search.parameters import Shown, Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.stop_rules.entropy import answer_entropy
-from tts.search.strategies._common.earlier_solutions import check_prompt, opened
+from tts.search.strategies._common.earlier_solutions import opened
 from tts.search.strategies._common.stepping import affordable_width, draw
 from tts.types import Candidate, Trajectory
 
@@ -57,22 +58,14 @@ class SemanticEntropy(Strategy):
     """
 
     registered_as = "semantic_entropy"
-    n: int | None = None
-    rounds: int = 4
-    rule: str = "threshold"
-    threshold: float = 0.5
-    watched: int = 1
-    shown: int = 4
-    prompt: str = "fuse"
-    temperature: float | None = None
-
-    def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_counts(self, "rounds", "watched", "shown")
-        check_number("threshold", self.threshold, 0, optional=False)
-        check_temperature(self.temperature)
-        check_prompt(self.prompt)
-        check_choice("rule", self.rule, ("threshold", "secretary"))
+    n: Count | None = None
+    rounds: Count = 4
+    rule: Annotated[str, choice("threshold", "secretary")] = "threshold"
+    threshold: Amount = 0.5
+    watched: Count = 1
+    shown: Count = 4
+    prompt: Shown = "fuse"
+    temperature: Temperature | None = None
 
     def needs(self) -> Needs:
         """The prompt that shows solutions."""

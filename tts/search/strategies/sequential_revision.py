@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int
+from tts.checks import Count
 from tts.search.needs import Needs
-from tts.search.parameters import check_temperature
+from tts.search.parameters import Temperature
 from tts.search.parts import Selection, Strategy
 from tts.search.row_queue import waves_of
 from tts.search.search import Search
@@ -56,16 +56,10 @@ class SequentialRevision(Strategy):
 
     registered_as = "sequential_revision"
     sized_by_budget = ("chains", "length")
-    chains: int | None = None
-    length: int | None = None
-    shown: int = 4
-    temperature: float | None = None
-
-    def __post_init__(self) -> None:
-        check_int("chains", self.chains, 1)
-        check_int("length", self.length, 1)
-        check_int("shown", self.shown, 1, optional=False)
-        check_temperature(self.temperature)
+    chains: Count | None = None
+    length: Count | None = None
+    shown: Count = 4
+    temperature: Temperature | None = None
 
     def needs(self) -> Needs:
         """Revisions."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tts.search.ends import SearchEnded
-from tts.search.parameters import check_temperature
+from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.types import Candidate
@@ -32,10 +32,7 @@ class Single(Strategy):
 
     registered_as = "single"
     always_votes = True
-    temperature: float | None = None
-
-    def __post_init__(self) -> None:
-        check_temperature(self.temperature)
+    temperature: Temperature | None = None
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Complete the root once.

@@ -19,11 +19,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_choice, check_int, check_number, check_text
+from tts.checks import Natural, Text, choice, number
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs
 from tts.search.search import Search
@@ -62,17 +63,10 @@ class SpecReason(TwoModels):
     """
 
     registered_as = "spec_reason"
-    threshold: float = 7.0
-    first: int = 0
-    question: str = QUESTION
-    grade: str = "likeliest"
-
-    def __post_init__(self) -> None:
-        TwoModels.__post_init__(self)
-        check_number("threshold", self.threshold, 0, 10, optional=False)
-        check_int("first", self.first, 0, optional=False)
-        check_text("question", self.question)
-        check_choice("grade", self.grade, ("likeliest", "mean"))
+    threshold: Annotated[float, number(0, 10)] = 7.0
+    first: Natural = 0
+    question: Text = QUESTION
+    grade: Annotated[str, choice("likeliest", "mean")] = "likeliest"
 
     def needs(self) -> Needs:
         """Steps of both models, and grades by the policy."""

@@ -18,9 +18,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int, check_text
+from tts.checks import Count, Text
 from tts.search.needs import Needs
-from tts.search.parameters import check_counts, check_temperature
+from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.asking import replies_to
@@ -60,20 +60,13 @@ class TreeOfThoughts(Strategy):
 
     registered_as = "tree_of_thoughts"
     always_votes = True
-    n: int | None = None
-    branching: int = 3
-    votes: int = 3
-    question: str = QUESTION
-    max_tokens: int | None = None
-    temperature: float | None = None
-    max_steps: int = MAX_STEPS
-
-    def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_counts(self, "branching", "votes", "max_steps")
-        check_int("max_tokens", self.max_tokens, 1)
-        check_text("question", self.question)
-        check_temperature(self.temperature)
+    n: Count | None = None
+    branching: Count = 3
+    votes: Count = 3
+    question: Text = QUESTION
+    max_tokens: Count | None = None
+    temperature: Temperature | None = None
+    max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
         """Steps."""

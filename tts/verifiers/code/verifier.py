@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from tts.backends.base import Backend
-from tts.checks import check_choice, check_int, check_text
+from tts.checks import Rule, above, check_parameters, check_text, choice, whole
 from tts.errors import CapabilityError, ConfigError, shown
 from tts.models.registry import ModelRecord
 from tts.threads import in_thread
@@ -21,6 +21,11 @@ from tts.verifiers.code.steps import NothingTestedError, NotTestsError, read_tes
 
 _BLOCK = re.compile(r"^[^\S\n]*```[^\S\n]*(\w*)[^\n]*\n(.*?)^[^\S\n]*```", re.DOTALL | re.MULTILINE)
 _LATE = StepScores(whole=math.nan)  # the time of the budget was over
+
+
+def _check_own_tests(name: str, tests: Any) -> None:
+    check_text(name, tests)
+    _check_tests(name, tests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,27 +72,18 @@ class Code(Verifier):
         ('def double(x): return x * 2', [1.0, 0.0, 0.0, 0.0])
     """
 
-    tests: str | None = None
-    sandbox: str = "landlock"
-    credit: str = "all"
-    seconds: float = 10.0
-    memory_mb: int = 1024
-    processes: int = 32
-    output_kb: int = 1024
+    tests: Annotated[str, Rule(_check_own_tests)] | None = None
+    sandbox: Annotated[str, choice("landlock", "docker", "none")] = "landlock"
+    credit: Annotated[str, choice("all", "share")] = "all"
+    seconds: Annotated[float, above(0, 2**31, "2**31")] = 10.0
+    memory_mb: Annotated[int, whole(1, 2**31 - 1)] = 1024
+    processes: Annotated[int, whole(1, 2**31 - 1)] = 32
+    output_kb: Annotated[int, whole(1, 2**31 - 1)] = 1024
     oracle: bool = field(init=False, repr=False)
     name = "code"
 
     def __post_init__(self) -> None:
-        if self.tests is not None:
-            check_text("tests", self.tests)
-            _check_tests("tests", self.tests)
-        check_choice("sandbox", self.sandbox, ("landlock", "docker", "none"))
-        check_choice("credit", self.credit, ("all", "share"))
-        for name in ("memory_mb", "processes", "output_kb"):
-            check_int(name, getattr(self, name), 1, 2**31 - 1, optional=False)
-        seconds: Any = self.seconds
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 2**31:
-            raise ConfigError(f"seconds is {shown(seconds)}, but must be a number above 0 and below 2**31")
+        check_parameters(self)
         object.__setattr__(self, "oracle", self.tests is None)
 
     @property

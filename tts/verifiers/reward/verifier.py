@@ -7,12 +7,12 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
 
 from tts.backends.base import Backend
 from tts.budget.budget import Rates
-from tts.checks import check_int, check_text
-from tts.errors import ConfigError, shown
+from tts.checks import Text, above, check_parameters, whole
+from tts.errors import ConfigError
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, OwnModel, StepScores, Traits, Verifier
@@ -65,14 +65,14 @@ class Reward(Verifier):
         ('33', 2)
     """
 
-    record: str = "pocket-process"
-    weights: str | None = None
-    backend: str | None = None
-    device: str | None = None
-    url: str | None = None
-    served_as: str | None = None
-    ratio: float = 3.0
-    slack: int = 32
+    record: Text = "pocket-process"
+    weights: Text | None = None
+    backend: Text | None = None
+    device: Text | None = None
+    url: Text | None = None
+    served_as: Text | None = None
+    ratio: Annotated[float, above(0, 2**31, "2**31")] = 3.0
+    slack: Annotated[int, whole(0, 2**31 - 1)] = 32
     name = "reward"
     known: RewardRecord = field(init=False, repr=False, compare=False)
     asked: ServedModel | None = field(default=None, init=False, repr=False, compare=False)
@@ -81,13 +81,7 @@ class Reward(Verifier):
     scored: dict[int, int] = field(default_factory=dict[int, int], init=False, repr=False, compare=False)  # node -> its tokens
 
     def __post_init__(self) -> None:
-        check_text("record", self.record)
-        for part in ("weights", "backend", "device", "url", "served_as"):
-            check_text(part, getattr(self, part), optional=True)
-        ratio: Any = self.ratio
-        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < 2**31:
-            raise ConfigError(f"ratio is {shown(ratio)}, but must be a number above 0 and below 2**31")
-        check_int("slack", self.slack, 0, 2**31 - 1, optional=False)
+        check_parameters(self)
         local = [part for part in ("backend", "device") if getattr(self, part) is not None]
         if self.url is not None and local:
             raise ConfigError(f"{local[0]} is {getattr(self, local[0])!r}, but the server at the url was started with settings of its own")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tts.checks import check_choice
 from tts.errors import ConfigError
 from tts.search.search import Search
 from tts.types import Candidate, Trajectory
@@ -33,11 +32,6 @@ async def root_showing(search: Search, prompt: str, texts: Sequence[str]) -> Tra
     """
     root = await opened(search, prompt if len(texts) > 1 else "revise", texts) if texts else None
     return root or search.root
-
-
-def check_prompt(value: str) -> None:
-    """Raise ConfigError where a strategy's kind of prompt for earlier solutions is none."""
-    check_choice("prompt", value, ("fuse", "revise"))
 
 
 def whole(candidates: Sequence[Candidate]) -> list[str]:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_int
+from tts.checks import Count, Natural, Text
 from tts.search.algorithms.apportioning import known
 from tts.search.needs import Needs
-from tts.search.parameters import check_temperature, check_verifier
+from tts.search.parameters import Aggregate, Temperature
 from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.best import Best
@@ -39,15 +39,10 @@ class Guided(Strategy):
         verifier: the role that scores. aggregate: step scores to one; "last" of a process model is its score of the prefix.
     """
 
-    temperature: float | None = None
-    max_steps: int = MAX_STEPS
-    verifier: str = "main"
-    aggregate: str = "last"
-
-    def __post_init__(self) -> None:
-        check_temperature(self.temperature)
-        check_int("max_steps", self.max_steps, 1, optional=False)
-        check_verifier(self.verifier, self.aggregate)
+    temperature: Temperature | None = None
+    max_steps: Count = MAX_STEPS
+    verifier: Text = "main"
+    aggregate: Aggregate = "last"
 
     def needs(self) -> Needs:
         """Steps, and a verifier."""
@@ -67,11 +62,7 @@ class Wide(Guided):
             of others seen, at most 1,024. What one search leaves pays another.
     """
 
-    n: int | None = None
-
-    def __post_init__(self) -> None:
-        Guided.__post_init__(self)
-        check_int("n", self.n, 1)
+    n: Count | None = None
 
     def written_per_token(self) -> int:
         """Return how many tokens are written for each one of a path: more than one where it looks ahead."""
@@ -106,13 +97,8 @@ class WideAhead(Wide):
         lookahead: greedy steps that are written after a path before it is scored, and then dropped; 0: none.
     """
 
-    branching: int = 4
-    lookahead: int = 0
-
-    def __post_init__(self) -> None:
-        Wide.__post_init__(self)
-        check_int("branching", self.branching, 1, optional=False)
-        check_int("lookahead", self.lookahead, 0, optional=False)
+    branching: Count = 4
+    lookahead: Natural = 0
 
     def written_per_token(self) -> int:
         """Return one, and the lookahead."""

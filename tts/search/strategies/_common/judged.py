@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tts.checks import check_int
+from tts.checks import Count, Text
 from tts.search.needs import Needs
-from tts.search.parameters import check_temperature, check_verifier
+from tts.search.parameters import Aggregate, Temperature
 from tts.search.parts import Selection, Strategy
 from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
@@ -21,15 +21,10 @@ class Judged(Strategy):
         temperature: of the policy; None: the run's. verifier: the role that scores. aggregate: step scores to one.
     """
 
-    n: int | None = None
-    temperature: float | None = None
-    verifier: str = "main"
-    aggregate: str = "last"
-
-    def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_temperature(self.temperature)
-        check_verifier(self.verifier, self.aggregate)
+    n: Count | None = None
+    temperature: Temperature | None = None
+    verifier: Text = "main"
+    aggregate: Aggregate = "last"
 
     def needs(self) -> Needs:
         """A verifier."""

@@ -27,12 +27,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_choice, check_int, check_number
-from tts.search.algorithms.resampling import SCHEMES, check_scheme, effective_sample_size, softmax
+from tts.checks import Amount, Count, Natural, Proportion, choice, known, number
+from tts.search.algorithms.resampling import SCHEMES, effective_sample_size, softmax
 from tts.search.row_queue import MOST_ROWS
 from tts.search.search import Search, state_of
 from tts.search.strategies._common.guided import MOST_WIDTH, Guided
@@ -42,6 +43,9 @@ from tts.types import Candidate, Trajectory
 LogWeights = NDArray[np.float64]  # [N] particles, natural
 # From the log-weights and the steps taken so far to the temperature of the resampling.
 Temperature = Callable[[LogWeights, int], float]
+
+
+WeightTemperature = Annotated[float, number(0.001)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +87,12 @@ class ParticleMethod(Guided):
         temperature, max_steps, verifier, aggregate: as in `Guided`.
     """
 
-    n: int | None = None
-    resampling: str = "multinomial"
-    resample_below: float = 1.0
-    target: str = "levels"
-    twist: float = 1.0
-    lookahead: int = 0
-
-    def __post_init__(self) -> None:
-        Guided.__post_init__(self)
-        check_int("n", self.n, 1)
-        check_scheme(self.resampling)
-        check_number("resample_below", self.resample_below, 0, 1, optional=False)
-        check_choice("target", self.target, ("levels", "last"))
-        check_number("twist", self.twist, 0, optional=False)
-        check_int("lookahead", self.lookahead, 0, optional=False)
+    n: Count | None = None
+    resampling: Annotated[str, known(SCHEMES)] = "multinomial"
+    resample_below: Proportion = 1.0
+    target: Annotated[str, choice("levels", "last")] = "levels"
+    twist: Amount = 1.0
+    lookahead: Natural = 0
 
     @property
     def sweeps_in_all(self) -> int:
@@ -127,11 +122,6 @@ class ParticleMethod(Guided):
     async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Return the particles of one search with n of them; `first`: the number of its first sweep."""
         ...
-
-
-def check_weight_temperature(value: float) -> None:
-    """Raise ConfigError where a temperature of the weights is none."""
-    check_number("weight_temperature", value, 0.001, optional=False)
 
 
 def known_weights(log_odds: LogWeights) -> LogWeights:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int
+from tts.checks import Count
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs
-from tts.search.parameters import check_temperature
+from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import MAX_STEPS, one_step, rounds
@@ -31,14 +31,9 @@ class SideBySide(Strategy):
         temperature: of the model's law; None: the run's. max_steps: of a path, the last of which runs to the end of the solution.
     """
 
-    n: int | None = None
-    temperature: float | None = None
-    max_steps: int = MAX_STEPS
-
-    def __post_init__(self) -> None:
-        check_int("n", self.n, 1)
-        check_temperature(self.temperature)
-        check_int("max_steps", self.max_steps, 1, optional=False)
+    n: Count | None = None
+    temperature: Temperature | None = None
+    max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
         """Steps."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tts.checks import check_text
+from tts.checks import Text
 from tts.search.needs import Needs
 from tts.search.strategies._common.side_by_side import SideBySide
 
@@ -27,11 +27,7 @@ class TwoModels(SideBySide):
     """
 
     needs_of_draft: ClassVar[tuple[str, ...]] = ("steps", "extend")
-    draft: str = "draft"
-
-    def __post_init__(self) -> None:
-        SideBySide.__post_init__(self)
-        check_text("draft", self.draft)
+    draft: Text = "draft"
 
     def needs(self) -> Needs:
         """Steps of both models, each of which goes on behind the other's."""
