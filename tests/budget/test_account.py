@@ -524,6 +524,6 @@ def test_waiting_for_more_ends_with_the_next_amount_that_is_freed() -> None:
             waiting = asyncio.ensure_future(account.part().wait_for_more("tokens"))
             await asyncio.sleep(0)
             assert not waiting.done()
-        await asyncio.wait_for(waiting, 60)
+        await asyncio.wait_for(waiting, LIMIT_S)
 
     asyncio.run(run())

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.chaos import ChaosBackend
+from tests.support.guard import LIMIT_S
 from tests.support.programs import Judge
 from tests.support.runs import Clock, make_run, recount
 from tts.backends.toy.backend import ToyBackend
@@ -98,8 +99,8 @@ async def killed(plan: str, at: int | None, neighbours: int) -> int:
     backend, account = chaos(), Account(LIMITS)
     others = [asyncio.ensure_future(made(plan, account, backend, f"{i} + 4").solve()) for i in range(neighbours)]
     killer = Killed(made(plan, account, backend).solve(), at)
-    solution = await asyncio.wait_for(asyncio.ensure_future(killer), 60)
-    for other in await asyncio.wait_for(asyncio.gather(*others), 60):
+    solution = await asyncio.wait_for(asyncio.ensure_future(killer), LIMIT_S)
+    for other in await asyncio.wait_for(asyncio.gather(*others), LIMIT_S):
         assert other.error is None
     await settled(backend)
     assert (solution.stopped_by == "interrupted") == (at is not None), at

@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.budget.test_many_programs import ops_of, pick, plan_of
 from tests.support.chaos import ChaosBackend
+from tests.support.guard import LIMIT_S
 from tests.support.programs import PROBLEMS, Judge, Program
 from tests.support.repeats import repeats
 from tests.support.runs import Clock, make_run, recount
@@ -54,7 +55,7 @@ async def check_programs(seed: int, count: int) -> None:
             for _ in range(int(rng.integers(6))):
                 await asyncio.sleep(0)
             job.cancel()
-    ends = await asyncio.wait_for(asyncio.gather(*jobs, return_exceptions=True), 60)
+    ends = await asyncio.wait_for(asyncio.gather(*jobs, return_exceptions=True), LIMIT_S)
     assert [end for end in ends if isinstance(end, Exception)] == []
     while backend.late:
         await asyncio.sleep(0)

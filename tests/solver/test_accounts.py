@@ -12,6 +12,7 @@ import pytest
 
 import tts
 from tests.support.chaos import ChaosBackend
+from tests.support.guard import LIMIT_S
 from tests.support.runs import make_run, recount
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.account import UNITS
@@ -113,7 +114,7 @@ def test_calls_in_threads_share_one_total() -> None:
     for one in threads:
         one.start()
     for one in threads:
-        one.join(60)
+        one.join(LIMIT_S)
     assert len(solutions) == 20
     check(account, solutions)
 
@@ -265,5 +266,5 @@ def test_a_cancelled_call_gives_back_what_it_held() -> None:
         while account.reserved("tokens"):
             await asyncio.sleep(0.001)
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    asyncio.run(asyncio.wait_for(run(), LIMIT_S))
     assert account.paid("tokens") + account.available("tokens") == 400
