@@ -30,30 +30,31 @@ def check_complete(part: Any) -> None:
     )
 
 
-def check_part(part: Any, base: type, what: str) -> None:
-    """Raise ConfigError unless a part is an object of a base class, whose methods are async where those of the base class are.
+def check_part(part: Any, base: type, what: str, awaited: str = "") -> None:
+    """Raise ConfigError unless a part is an object of a base class, and its methods are async where they will be awaited.
 
     Args:
         what: the part in the error, such as "the verifier".
+        awaited: the method that must be async. Other async methods of the base class may be plain ones that return what is awaited.
     """
     if not isinstance(part, base):
         raise ConfigError(
             f"{what} is {shown(part)}, but must be a tts.{base.__name__}", hint=f"write class {type(part).__name__}(tts.{base.__name__})"
         )
-    _check_methods(type(part), base)
+    _check_methods(type(part), base, awaited)
 
 
 @functools.lru_cache(maxsize=256)
-def _check_methods(cls: type, base: type) -> None:
+def _check_methods(cls: type, base: type, awaited: str) -> None:
     """Check each method that both classes have. A closure may return the coroutine of the function that it wraps, so it is let through."""
     for name, contract in inspect.getmembers(base, inspect.isfunction):
         method = inspect.unwrap(getattr(cls, name))
         if name.startswith("_") or not isinstance(method, FunctionType) or {*method.__code__.co_freevars} - {"__class__"}:
             continue
-        awaited, place = inspect.iscoroutinefunction(contract), f"the method {cls.__module__}:{cls.__qualname__}.{name}"
-        if awaited and not inspect.iscoroutinefunction(method):
+        place, is_async = f"the method {cls.__module__}:{cls.__qualname__}.{name}", inspect.iscoroutinefunction(method)
+        if name == awaited and not is_async:
             raise ConfigError(f"{place} is not async, but will be awaited", hint=f"write async def {name}, without yield")
-        if not awaited and inspect.iscoroutinefunction(method):
+        if is_async and not inspect.iscoroutinefunction(contract):
             raise ConfigError(f"{place} is async, but will not be awaited", hint=f"write def {name}")
 
 

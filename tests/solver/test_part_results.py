@@ -49,9 +49,45 @@ class PlainOpen(ToyBackend):
         return []
 
 
+class AsyncNeeds(tts.Strategy):
+    async def needs(self) -> Any:
+        return tts.Needs()
+
+    async def run(self, search: tts.Search) -> Any:
+        return search.candidates
+
+
+class AsyncSplit(tts.Task):
+    def extract(self, text: str) -> str | None:
+        return text
+
+    async def split(self, text: str) -> Any:
+        return [text]
+
+
+class AsyncRelease(ToyBackend):
+    async def release(self, handles: Any) -> Any:
+        return None
+
+
+class Delegating(ToyBackend):
+    """A plain method may return what is awaited."""
+
+    def extend(self, handles: Any, texts: Any) -> Any:
+        return super().extend(handles, texts)
+
+
+def test_a_plain_method_may_pass_on_what_is_awaited() -> None:
+    with tts.Solver(Delegating(), strategy="single") as solver:
+        assert solver.solve("3 + 4", 100).answer is not None
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
+        ({"strategy": AsyncNeeds}, "AsyncNeeds.needs is async, but will not be awaited (hint: write def needs)"),
+        ({"task": AsyncSplit}, "AsyncSplit.split is async"),
+        ({"models": AsyncRelease()}, "AsyncRelease.release is async"),
         ({"strategy": PlainRun}, "PlainRun.run is not async, but will be awaited (hint: write async def run, without yield)"),
         ({"strategy": YieldingRun()}, "YieldingRun.run is not async"),
         ({"strategy": f"single | {__name__}:PlainSelect"}, "PlainSelect.select is not async"),

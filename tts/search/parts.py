@@ -277,11 +277,11 @@ class Plan:
     selection: Selection | None = None
 
     def __post_init__(self) -> None:
-        check_part(self.strategy, Strategy, "the strategy")
+        check_part(self.strategy, Strategy, "the strategy", "run")
         if self.stopping is not None:
             check_part(self.stopping, StopRule, "the stop rule")
         if self.selection is not None:
-            check_part(self.selection, Selection, "the selection")
+            check_part(self.selection, Selection, "the selection", "select")
 
     @classmethod
     def of(cls, part: Any, name: str = "") -> Plan:

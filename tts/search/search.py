@@ -214,7 +214,7 @@ class Search:
 
         Args:
             scores: the strategy's own, finite numbers by a role that no verifier has. Selections by score read them at no cost, where the
-                strategy names the role in `gives_scores`. Scores below 0 or above 1 are taken as log-odds where they are summed.
+                strategy names the role in `Needs.scores`. Scores below 0 or above 1 are taken as log-odds where they are summed.
             weight: what the candidate counts for in `majority`, at least 0; None: 1.
 
         Raises:

@@ -62,7 +62,7 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
     given: Any = model
     if not isinstance(given, type):  # a class may have all that its objects have
         if isinstance(given, Backend):
-            check_part(given, Backend, "the backend")
+            check_part(given, Backend, "the backend", "open")
             return given
         if callable(given):
             return FunctionBackend(cast("WriteFunction", given))
@@ -226,7 +226,7 @@ def _unknown_option(load: Callable[..., Any], record: ModelRecord) -> ConfigErro
 
 
 def _checked(made: Any, record: ModelRecord) -> Backend:
-    check_part(made, Backend, f"what {record.backend}.from_record returned")
+    check_part(made, Backend, f"what {record.backend}.from_record returned", "open")
     return made
 
 

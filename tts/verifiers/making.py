@@ -64,6 +64,6 @@ def _check_signature(function: Any) -> None:
 
 def _complete(made: Any, what: str) -> Verifier:
     """Return a verifier; refuse other objects, and traits of the wrong type."""
-    check_part(made, Verifier, f"the verifier {what}")
+    check_part(made, Verifier, f"the verifier {what}", "score")
     traits_of(made)
     return made
