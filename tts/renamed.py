@@ -18,17 +18,25 @@ MODULES: dict[str, str] = {
     "tts.search.accounting": "tts.search.costs and tts.budget.account",
     "tts.search.asked_of_search": "removed: a part states its needs itself, by the method needs",
     "tts.search.protocols": "tts.search.parts and tts.search.needs",
+    "tts.search.state": "tts.search.search",
+    "tts.search.fallback": "tts.search.search",
     "tts.moved": "removed: import paths of 0.1 ended with 0.2",
 }
 # public names of packages that load theirs on first use, by their full names
 NAMES: dict[str, str] = {}
+# members of a search
+SEARCH: dict[str, str] = {
+    "Search.spent": "Search.account.spent",
+    "Search.kv_cost": "Search.tree.distinct_tokens",
+    "Search.step_scores": "Search.scoring.scores_of",
+}
 # options of models, as "backend.option"
 OPTIONS: dict[str, str] = {"engine.drafts": _DRAFTS}
 
 
 def renamed(name: str) -> str | None:
     """Return what a full name of 0.2 is now, in one line; None: it is in no table."""
-    now = (MODULES | NAMES | OPTIONS).get(name)
+    now = (MODULES | NAMES | SEARCH | OPTIONS).get(name)
     if now is None:
         return None
     return f"{name} was {now}" if now.startswith("removed: ") else f"{name} is {now} since 0.3"

@@ -27,7 +27,7 @@ from tts.errors import BudgetExceeded, ConfigError, EngineError, TTSError, Verif
 from tts.search.ends import END, STEP, SearchEnded, Tokens
 from tts.search.parts import Plan
 from tts.search.plan import parse
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores
 from tts.verifiers.checker import Checker
@@ -239,13 +239,13 @@ def test_a_rollout_is_one_branch_and_no_candidate() -> None:
     async def check(search: Search) -> None:
         [end] = await search.rollout([search.root], 3)
         assert end.depth == 3
-        assert state_of(search).account.ledger.total().samples == 1
+        assert search.account.ledger.total().samples == 1
         with pytest.raises(ConfigError, match="of a rollout"):
             search.finish(end)
         [[child]] = await search.expand([search.root], 1, STEP)
-        before = state_of(search).account.ledger.total().samples
+        before = search.account.ledger.total().samples
         await search.rollout([child], 2)
-        assert state_of(search).account.ledger.total().samples == before + 1
+        assert search.account.ledger.total().samples == before + 1
 
     done(run(check, problem="3 + 4 - 2 + 9 - 1"))
 
@@ -255,7 +255,7 @@ def test_a_path_that_fills_the_context_is_truncated_whatever_it_was_asked_for() 
         context = 12
 
     async def check(search: Search) -> None:
-        [[t]] = await search.expand([search.root], 1, Tokens(12 - state_of(search).root_tokens))
+        [[t]] = await search.expand([search.root], 1, Tokens(12 - search.rows.sizes.root_tokens))
         assert t.status == "truncated"
 
     done(run(check, backend=Short()))

@@ -21,7 +21,7 @@ from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import USD_UNIT, Budget, Rates
 from tts.errors import BudgetExceeded, CapabilityError
 from tts.search.ends import END, STEP, Tokens
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.solver.problem_run import ProblemRun
 from tts.verifiers.base import Verifier
 from tts.verifiers.heads import Probe, ProcessVerifier
@@ -153,14 +153,14 @@ def test_a_prompt_is_read_once_each_time_it_is_opened_and_no_limit_on_tokens_cou
     made = Pair()
 
     async def check(search: Search) -> None:
-        prompt = state_of(search).root_tokens
+        prompt = search.rows.sizes.root_tokens
         for count in (1, 2, 3):
             root = search.root if count == 1 else await search.open("solve")
-            before = state_of(search).account.ledger.total()
+            before = search.account.ledger.total()
             for _ in range(2):  # the second time it has been read
                 [ts] = await search.expand([root], 2, Tokens(4))
                 await search.score(ts)
-            total = state_of(search).account.ledger.total()
+            total = search.account.ledger.total()
             assert total.prompt_tokens - before.prompt_tokens == prompt
             assert total.verifier_tokens - before.verifier_tokens == 2 * 2 * 4
             assert made.process_tokens == count * (prompt + 2 * 2 * 4)
@@ -176,7 +176,7 @@ def test_a_path_without_text_is_scored_and_its_prompt_is_still_to_be_read(ended:
     async def check(search: Search) -> None:
         [empty] = await search.extend([search.root], "")
         if ended:  # an end of sequence alone: behind it the prompt is read anew
-            tree = state_of(search).tree
+            tree = search.tree
             tree.replace(dataclasses.replace(empty, status="finished"))
             [empty] = await search.extend([tree.nodes[empty.node]], "")
         await search.score([empty])
@@ -185,7 +185,7 @@ def test_a_path_without_text_is_scored_and_its_prompt_is_still_to_be_read(ended:
         assert np.isfinite(await search.score([t])).all()
         [[t]] = await search.expand([t], 1, Tokens(4))
         await search.score([t])
-        assert made.process_tokens == state_of(search).root_tokens + t.num_tokens
+        assert made.process_tokens == search.rows.sizes.root_tokens + t.num_tokens
 
     done(made, searched(run_of(made, 10**4, Do(check=check))))
 
@@ -194,7 +194,7 @@ def test_a_step_that_was_scored_before_it_was_whole_is_read_once() -> None:
     made = Pair()
 
     async def check(search: Search) -> None:
-        t, read = search.root, state_of(search).root_tokens
+        t, read = search.root, search.rows.sizes.root_tokens
         for size in (3, 2, 5, 1, 7):
             [[child]] = await search.expand([t], 1, Tokens(size))
             await search.score([child])
@@ -202,10 +202,10 @@ def test_a_step_that_was_scored_before_it_was_whole_is_read_once() -> None:
             assert made.process_tokens == read
             t = child
         [whole] = await search.extend([search.root], t.full_text)
-        scores = [search.step_scores(t)]
+        scores = [search.scoring.scores_of(t)]
         await search.score([whole])  # under the same prompt, so nothing is new
         assert made.process_tokens == read
-        assert [search.step_scores(whole)] == scores
+        assert [search.scoring.scores_of(whole)] == scores
 
     done(made, searched(run_of(made, 10**4, Do(check=check))))
 
@@ -337,7 +337,7 @@ def test_prompts_beyond_what_a_verifier_states_are_named_and_booked() -> None:
     end = searched(run_of(made, Budget(tokens=10**4), "best_of_n(n=3) | weighted", Silent()))
     assert isinstance(end.solution.error, BudgetExceeded)
     assert "prompt_bound" in str(end.solution.error)
-    assert end.search.account.ledger.total().prompt_tokens == 2 * end.search.root_tokens
+    assert end.search.account.ledger.total().prompt_tokens == 2 * end.search.rows.sizes.root_tokens
 
 
 @pytest.mark.parametrize(

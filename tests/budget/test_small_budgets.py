@@ -15,6 +15,7 @@ from tts.budget.account import Account
 from tts.search.costs import Costs
 from tts.search.row_sizes import RowSizes
 from tts.search.tree import Tree
+from tts.types import Problem
 from tts.verifiers.function import FunctionVerifier
 
 LENGTH = 15  # tokens of a solution of the toy's
@@ -69,7 +70,7 @@ def test_the_first_solution_is_the_one_that_the_search_would_end_with() -> None:
 
 def test_lengths_of_another_kind_of_prompt_are_revised_once_solutions_are_known() -> None:
     costs = Costs(Account(tts.Budget(tokens=100)), {}, (), {})
-    sizes = RowSizes(LongTask(), {"policy": ToyBackend()}, costs, Tree(), None)
+    sizes = RowSizes(Problem("3 + 4"), LongTask(), {"policy": ToyBackend()}, costs, Tree(), None)
     assert sizes.lengths("program").expected() == 256
     sizes.lengths("solve").note(0, LENGTH, ended=True)
     assert sizes.lengths("program").expected() == LENGTH

@@ -19,7 +19,7 @@ from tts.errors import ConfigError
 from tts.search.ends import END, STEP
 from tts.search.metered_calls import MeteredCalls
 from tts.search.parts import Selection, Strategy
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.types import Candidate, Problem, Trajectory
 from tts.verifiers.base import StepScores, Verifier, bind, traits_of
@@ -95,8 +95,8 @@ class VerifierContract:
 
     def calls(self, search: Search) -> MeteredCalls:
         verifier = self.make()
-        backend = state_of(search).prompts._backends[verifier.model]
-        handles = lambda ts, charge: state_of(search).prompts.handles(ts, verifier.model, charge)  # noqa: E731
+        backend = search._prompts._backends[verifier.model]
+        handles = lambda ts, charge: search._prompts.handles(ts, verifier.model, charge)  # noqa: E731
         return MeteredCalls(backend, search.task, 10**9, handles, 7, granted_prompt=10**9)
 
     def within_bounds(self, calls: MeteredCalls, prompt: int, prefix: int, new: int) -> bool:
@@ -198,7 +198,7 @@ class VerifierContract:
 
     def test_it_computes_no_more_than_its_bound_for_a_fresh_path(self) -> None:
         async def check(search: Search) -> None:
-            prompt = state_of(search).tree.prompt_tokens[search.root.node]
+            prompt = search.tree.prompt_tokens[search.root.node]
             for t in await self.some(search):
                 calls = self.calls(search)
                 await bind(self.make(), PROBLEM)([t], calls)
@@ -208,7 +208,7 @@ class VerifierContract:
 
     def test_it_computes_no_more_than_its_bound_for_one_more_step(self) -> None:
         async def check(search: Search) -> None:
-            prompt, t = state_of(search).tree.prompt_tokens[search.root.node], search.root
+            prompt, t = search.tree.prompt_tokens[search.root.node], search.root
             scorer = bind(self.make(), PROBLEM)  # one for a search, as what it has read of it
             while t.status == "active":
                 [[child]] = await search.expand([t], 1, STEP)

@@ -20,7 +20,8 @@ from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.budget.budget import Budget, Rates
 from tts.errors import CapabilityError, ConfigError, TTSError
 from tts.randomness import child_stream
-from tts.search.search import Search, state_of
+from tts.search.search import Search
+from tts.search.strategies._common.stepping import counted_spend
 from tts.trace.trace import Trace
 from tts.types import Candidate
 from tts.verifiers.toy import ToyVerifier
@@ -36,17 +37,17 @@ def test_a_finished_path_goes_on_without_its_end_of_sequence() -> None:
     async def body(search: Search) -> None:
         (made,) = await search.complete([search.root])
         t = made.trajectory
-        before = dict(search.spent)
+        before = counted_spend(search)
         (child,) = await search.extend([t], "\nWait")
         assert child.parent is t
         assert child.status == "active"
         assert child.text == "\nWait"
         assert child.num_tokens == t.num_tokens + len(child.token_ids)
-        assert search.spent == before  # input: neither a sample nor a token that counts
-        assert search.kv_cost([child]) == search.kv_cost([t]) + len(child.token_ids)
+        assert counted_spend(search) == before  # input: neither a sample nor a token that counts
+        assert search.tree.distinct_tokens([child]) == search.tree.distinct_tokens([t]) + len(child.token_ids)
         (second,) = await search.extend([t], "\nWait")
         assert second.stream != child.stream
-        assert search.spent["samples"] == before["samples"] + 1
+        assert search.account.spent["samples"] == before["samples"] + 1
         (after,) = await search.complete([child])
         assert after.trajectory.full_text.startswith(t.text + "\nWait")
         assert after.group == made.group
@@ -148,15 +149,15 @@ def test_the_embedded_policy_goes_on_from_its_own_state(verifier: str) -> None:
         assert t.status == "finished"
         if verifier == "process":
             assert not np.isnan(await search.score([t])).any()
-        state = state_of(search)
+        state = search
         calls = len(state.account.ledger.calls)
         (child,) = await search.extend([t], "\n")
-        ids = state.prompts.spelled(t, "policy").ids  # type: ignore[attr-defined]
+        ids = state._prompts.spelled(t, "policy").ids  # type: ignore[attr-defined]
         assert ids == t.token_ids  # the task ended it, so that its own state goes on while it is held
         assert [call.kind for call in state.account.ledger.calls[calls:]] == (["extend"] if verifier == "process" else ["open", "extend"])
         assert state.tree.path_tokens(child) == state.tree.path_tokens(t) + len(child.token_ids)
         eos = dataclasses.replace(t, token_ids=(*ids, 2))
-        assert state.prompts.spelled(eos, "policy").ids == ids  # type: ignore[attr-defined]
+        assert state._prompts.spelled(eos, "policy").ids == ids  # type: ignore[attr-defined]
         if verifier == "process":
             assert not np.isnan(await search.score([child])).any()
         await search.complete([child], 2)
@@ -173,10 +174,10 @@ def test_a_node_is_divided_and_forks_branch_off() -> None:
 
     def body_of(counts: Sequence[int]) -> Body:
         async def body(search: Search) -> None:
-            tree = state_of(search).tree
+            tree = search.tree
             (made,) = await search.complete([search.root])
             t = made.trajectory
-            size, cost, spent = len(t.token_ids), search.kv_cost([t]), search.spent["samples"]
+            size, cost, spent = len(t.token_ids), search.tree.distinct_tokens([t]), search.account.spent["samples"]
             prefix = await search.fork(t, 4)
             assert (prefix.status, prefix.text, prefix.token_ids, prefix.stream) == ("active", "3 + 4 = "[:8], t.token_ids[:4], t.stream)
             assert prefix.logprobs == t.logprobs[:4]
@@ -184,13 +185,13 @@ def test_a_node_is_divided_and_forks_branch_off() -> None:
             assert tree.own_tokens(t) == size - 4
             assert tree.parent_of(t) is prefix
             assert tree.children_of(prefix) == 1
-            assert search.kv_cost([t, prefix]) == search.kv_cost([t]) == cost
-            assert search.spent["samples"] == spent
+            assert search.tree.distinct_tokens([t, prefix]) == search.tree.distinct_tokens([t]) == cost
+            assert search.account.spent["samples"] == spent
             forks: list[Any] = []
             for count in counts:
                 forks += await search.complete([prefix], count)
             assert await search.fork(t, 4) is prefix
-            assert search.spent["samples"] == spent + len(forks)
+            assert search.account.spent["samples"] == spent + len(forks)
             for j, fork in enumerate(forks, start=1):
                 assert fork.trajectory.stream == child_stream(t.stream, 4, j)
                 assert fork.trajectory.full_text.startswith("3 + 4 = ")
@@ -218,7 +219,7 @@ def test_a_node_is_divided_and_forks_branch_off() -> None:
 
 def test_a_node_is_divided_in_any_order() -> None:
     async def body(search: Search) -> None:
-        tree = state_of(search).tree
+        tree = search.tree
         (made,) = await search.complete([search.root])
         t = made.trajectory
         size = len(t.token_ids)
@@ -227,14 +228,14 @@ def test_a_node_is_divided_in_any_order() -> None:
         assert tree.own_tokens(t) == 1
         assert parts[size - 1].full_text == t.full_text  # all but the end of sequence
         assert await search.fork(parts[9], 1) is not parts[9]  # the offset is of the part's own tokens
-        assert search.kv_cost([t]) == search.kv_cost(list(parts.values())) + 1
+        assert search.tree.distinct_tokens([t]) == search.tree.distinct_tokens(list(parts.values())) + 1
         for at, part in parts.items():
             assert t.full_text.startswith(part.full_text)
             assert sum(len(piece.token_ids) for piece in part.path) == at
-        assert tree.live_tokens == search.kv_cost([*tree.held.values()])
+        assert tree.live_tokens == search.tree.distinct_tokens([*tree.held.values()])
         assert tree.logical_tokens == tree.path_tokens(t)  # the only tip
         search.keep([])
-        assert tree.live_tokens == search.kv_cost([*tree.held.values()])
+        assert tree.live_tokens == search.tree.distinct_tokens([*tree.held.values()])
         again = await search.fork(t, 6)
         assert again.node == parts[6].node
         await search.complete([again], 2)
@@ -331,10 +332,10 @@ def test_the_embedded_policy_forks_at_its_own_tokens(verifier: str) -> None:
 
     async def body(search: Search) -> None:
         (made,) = await search.complete([search.root])
-        t, state = made.trajectory, state_of(search)
+        t, state = made.trajectory, search
         at = len(t.token_ids) // 2
         prefix = await search.fork(t, at)
-        assert state.prompts.spelled(prefix, "policy").ids == t.token_ids[:at]  # type: ignore[attr-defined]
+        assert state._prompts.spelled(prefix, "policy").ids == t.token_ids[:at]  # type: ignore[attr-defined]
         assert state.tree.path_tokens(prefix) == state.tree.prompt_tokens[0] + at
         forks = await search.complete([prefix], 3, temperature=2.0)
         assert all(fork.trajectory.full_text.startswith(prefix.text) for fork in forks)

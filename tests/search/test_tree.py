@@ -12,7 +12,7 @@ from tests.support.runs import make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.ends import END, STEP, Tokens
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.tree import Tree
 from tts.types import Trajectory
 
@@ -80,11 +80,11 @@ def test_kv_cost_of_a_search_is_the_distinct_tokens_of_what_it_wrote(data: st.Da
     async def check(search: Search) -> None:
         def own() -> list[int]:
             """The prompt as the backend counts it, for a root; else the tokens that the node was given."""
-            return [len(t.token_ids) if t.parent is not None else prompt for t in state_of(search).tree.nodes]
+            return [len(t.token_ids) if t.parent is not None else prompt for t in search.tree.nodes]
 
         prompt = ToyBackend().count(search.task.prompt(search.problem))
-        assert search.kv_cost([]) == 0
-        assert search.kv_cost([search.root]) == prompt > 0
+        assert search.tree.distinct_tokens([]) == 0
+        assert search.tree.distinct_tokens([search.root]) == prompt > 0
         kept = [search.root]
         for _ in range(data.draw(st.integers(1, 5))):
             active = [t for t in kept if t.status == "active"]
@@ -94,13 +94,13 @@ def test_kv_cost_of_a_search_is_the_distinct_tokens_of_what_it_wrote(data: st.Da
             made = await search.expand(parents, data.draw(st.integers(1, 3)), data.draw(st.sampled_from(_UNTIL)))
             kept += [t for of in made for t in of]
             some = data.draw(st.lists(st.sampled_from(kept), max_size=6))
-            assert search.kv_cost(some) == distinct(some, own())
-            assert search.kv_cost([*some, *some]) == search.kv_cost(some)
-            assert search.kv_cost(kept) == distinct(kept, own()) <= state_of(search).tree.peak_live
+            assert search.tree.distinct_tokens(some) == distinct(some, own())
+            assert search.tree.distinct_tokens([*some, *some]) == search.tree.distinct_tokens(some)
+            assert search.tree.distinct_tokens(kept) == distinct(kept, own()) <= search.tree.peak_live
             if data.draw(st.booleans()):
                 kept = [search.root, *(t for t in kept[1:] if t.status == "active")][:4]
                 search.keep(kept)
-                assert state_of(search).tree.live_tokens >= search.kv_cost(kept)
+                assert search.tree.live_tokens >= search.tree.distinct_tokens(kept)
 
     end = searched(make_run(problem, Budget(tokens=10**5), Do(check=check), ToyBackend(ToyLanguage(accuracy=0.6)), seed=seed))
     assert end.search is not None

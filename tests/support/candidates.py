@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.search.algorithms.embedding import Embedder, HashedNgrams
+from tts.search.ends import Notes
 from tts.types import Candidate, Problem, Trajectory
 
 _ROOT = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
@@ -47,29 +48,27 @@ class ScoredSearch:
         }
         self.asked: list[int] = []
         self.problem = Problem("p")
-        self._state = self
-        self.given_roles: dict[str, bool] = {}
-        self.embedder = HashedNgrams()
-        self.warnings: list[str] = []
+        self.notes = Notes()
         self.scoring = SimpleNamespace(
-            get=lambda role: SimpleNamespace(range=bounds, name="scores"), verifiers={"main": None}, compare=self._compare
+            get=lambda role: SimpleNamespace(range=bounds, name="scores"),
+            verifiers={"main": None},
+            compare=self._compare,
+            given_roles={},
+            embedder=HashedNgrams(),
+            scores_of=lambda t, role: None,  # its verifiers run no tests
         )
 
-    async def score_affordable(self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last") -> NDArray[np.float64]:
+    async def score(
+        self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last", *, required: bool = True
+    ) -> NDArray[np.float64]:
         self.asked += [t.node for t in ts]
         return np.array([self._scores.get(t.node, math.nan) for t in ts], dtype=np.float64)
 
     async def run(self, fn: Any, *args: Any) -> Any:
         return fn(*args)
 
-    def test_outcomes(self, t: Trajectory, verifier: str) -> tuple[float, ...] | None:
-        return None  # its verifiers run no tests
-
     async def embed(self, texts: Sequence[str], embedder: Embedder) -> NDArray[np.float64]:
         return await embedder.embed(texts)
-
-    def warn(self, line: str, *, timed: bool = False) -> None:
-        self.warnings.append(line)
 
     async def _compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
         """Prefer the higher score."""

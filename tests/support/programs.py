@@ -14,7 +14,7 @@ from tts.budget.budget import Budget
 from tts.search.ends import END, STEP, Tokens
 from tts.search.needs import Needs
 from tts.search.parts import Selection, Strategy
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.types import Candidate, Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Verifier
@@ -63,7 +63,7 @@ class _State:
 
     @property
     def active(self) -> list[Trajectory]:
-        return [t for t in self.known if t.status == "active" and t.node not in state_of(self.search).tree.pruned]
+        return [t for t in self.known if t.status == "active" and t.node not in self.search.tree.pruned]
 
     def _some(self, which: int, count: int) -> list[Trajectory]:
         active = self.active
@@ -94,15 +94,15 @@ class _State:
 
     async def ask(self, which: int, count: int, choice: int) -> None:
         ts = [self.known[(which + i) % len(self.known)] for i in range(count % 4)]
-        ts = [t for t in ts if t.node not in state_of(self.search).tree.pruned]
+        ts = [t for t in ts if t.node not in self.search.tree.pruned]
         answer = await self.search.ask(ts, _TEXTS[choice % len(_TEXTS)], ["A: ", "?", "7"])
         assert answer.shape == (len(ts), 3)
         assert ((answer >= 0) & (answer <= 1)).all()
 
     async def score(self, which: int, count: int, choice: int) -> None:
-        roles = list(state_of(self.search).scoring.verifiers)
+        roles = list(self.search.scoring.verifiers)
         ts = [self.known[(which + i) % len(self.known)] for i in range(count % 4)]
-        ts = [t for t in ts if t.parent is not None and t.node not in state_of(self.search).tree.pruned]
+        ts = [t for t in ts if t.parent is not None and t.node not in self.search.tree.pruned]
         if roles and ts:
             scores = await self.search.score(ts, roles[choice % len(roles)], _AGGREGATES[choice % len(_AGGREGATES)])
             assert scores.shape == (len(ts),)
@@ -111,7 +111,7 @@ class _State:
         ts = self._some(which, count)
         ends = await self.search.rollout(ts, 1 + choice % 3)
         assert len(ends) == len(ts)
-        if state_of(self.search).scoring.verifiers:
+        if self.search.scoring.verifiers:
             await self.search.score([end for end in ends if end.parent is not None])
 
     async def keep(self, which: int, count: int, choice: int) -> None:

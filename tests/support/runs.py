@@ -15,7 +15,7 @@ from tts.budget.budget import USD_UNIT, Budget
 from tts.budget.ledger import Ledger
 from tts.search.parts import Plan
 from tts.search.plan import parse
-from tts.search.state import SearchState
+from tts.search.search import Search
 from tts.solver.problem_run import ProblemRun
 from tts.types import Problem, Solution, Usage
 from tts.verifiers.base import Verifier
@@ -38,7 +38,7 @@ class Solved:
     """How a run ended: its solution, or what it raised, and the search behind it, if it came to that."""
 
     solution: Any
-    search: SearchState | None = field(repr=False)
+    search: Search | None = field(repr=False)
 
 
 def make_run(
@@ -75,14 +75,14 @@ async def solved(runs: Sequence[ProblemRun], cancel_at: Sequence[int | None] = (
     Args:
         cancel_at: the event-loop turn at which each is cancelled, or None. portion: most tokens of a row in one call.
     """
-    made: dict[int, SearchState] = {}
+    made: dict[int, Search] = {}
 
-    def recording(**parts: Any) -> SearchState:
-        search = SearchState(**parts, portion=portion)
+    def recording(**parts: Any) -> Search:
+        search = Search(**parts, portion=portion)
         made[id(parts["sampling"])] = search  # each run has a sampling of its own
         return search
 
-    with mock.patch.object(tts.solver.problem_run, "SearchState", recording):
+    with mock.patch.object(tts.solver.problem_run, "Search", recording):
         loop = asyncio.get_running_loop()
         jobs = [loop.create_task(run.solve()) for run in runs]
         turns = [(turn, job) for turn, job in zip(cancel_at, jobs, strict=False) if turn is not None]
@@ -119,7 +119,7 @@ def recount(ledger: Ledger) -> dict[str, float]:
     }
 
 
-def check_books(search: SearchState) -> None:
+def check_books(search: Search) -> None:
     """Assert that no limit is passed by any count and that nothing is held any more."""
     account, spent = search.account, recount(search.account.ledger)
     for unit in account.units:

@@ -46,7 +46,7 @@ from tts.search.ends import SearchEnded, StopDecision
 from tts.search.needs import Needs, needs_of
 from tts.search.parts import Selection, Strategy
 from tts.search.plan import parse
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
 from tts.search.strategies.best_of_n import BestOfN
@@ -139,7 +139,7 @@ class Auto(Strategy):
             step = await self.next_round(search, found, had)
             if step.why:
                 agree = "one is accepted" if found.solved else f"{found.agreeing} agree"
-                state_of(search).reasons.append(f"after {found.samples} samples ({agree}): {step.why}")
+                search.notes.reasons.append(f"after {found.samples} samples ({agree}): {step.why}")
             if not step.samples:
                 raise _ended(step.why, answer)
             first, ended = len(search.candidates), None
@@ -197,8 +197,8 @@ class Auto(Strategy):
         strategy = parse(self.plans()[step.plan]).strategy
         if not isinstance(strategy, BestOfN):  # without a width it would spend all that is left
             return strategy if getattr(strategy, "n", 1) is not None else dataclasses.replace(cast("Any", strategy), n=step.samples)
-        state, unit = state_of(search), self._unit or "tokens"
-        own, other = (state.sample_cost(role, unit) for role in ("policy", strategy.writer))
+        sizes, unit = search.rows.sizes, self._unit or "tokens"
+        own, other = (sizes.sample_cost(role, unit) for role in ("policy", strategy.writer))
         return dataclasses.replace(strategy, n=strategy.n or max(1, round(step.samples * own / max(1, other))))
 
     async def _run_plan(self, search: Search, step: Round) -> None:
@@ -207,17 +207,17 @@ class Auto(Strategy):
         Raises:
             SearchEnded: The budget of the problem, the time or a stop rule ended it.
         """
-        strategy, state = self._sized(search, step), state_of(search)
+        strategy, rows = self._sized(search, step), search.rows
         if _bounded(strategy):
             await strategy.run(search)
             return
-        account = state.account
-        amounts = {unit: step.samples * state.sample_cost("policy", unit) for unit in account.units}
+        account = search.account
+        amounts = {unit: step.samples * rows.sizes.sample_cost("policy", unit) for unit in account.units}
         if not any(amount < account.available(unit) for unit, amount in amounts.items()):
             await strategy.run(search)
             return
         try:
-            with state.costs.paid_by(account.reserve_part(amounts)):
+            with rows.paid_by(account.reserve_part(amounts)):
                 await strategy.run(search)
         except SearchEnded as end:
             if not end.out_of_budget:
@@ -239,13 +239,13 @@ class Auto(Strategy):
         beside = len(every) - len(candidates)
         found = dataclasses.replace(Evidence.of(candidates), logprob=_mean(_logprob(c) for c in candidates), beside=beside)
         role = self.verifier or "main"
-        state = state_of(search)
-        if role not in state.scoring.verifiers or any(c.trajectory.node in state.unscorable for c in every):
+        scoring = search.scoring
+        if role not in scoring.verifiers or any(c.trajectory.node in scoring.unscorable for c in every):
             return found
-        verifier = state.scoring.get(role)
+        verifier = scoring.get(role)
         if not every:
             return Evidence(checked=proves(verifier))
-        scores = await state.score_affordable([c.trajectory for c in every], role)
+        scores = await search.score([c.trajectory for c in every], role, required=False)
         units = to_unit(scores, range_of(verifier, scores))[[c.trajectory.model == "policy" for c in every]]
         if not np.isnan(units).all():
             weighted = Evidence.of(candidates, np.nan_to_num(units, nan=0.0).tolist())
@@ -263,9 +263,9 @@ class Auto(Strategy):
         try:
             return float(probe.reading(await search.hidden([search.root]))[0])
         except CapabilityError:
-            state_of(search).warn("the performance model's probe is left out: the backend shows no hidden states")
+            search.notes.warn("the performance model's probe is left out: the backend shows no hidden states")
         except SearchEnded as end:
-            state_of(search).warn(f"the performance model's probe is left out: {end.reason}")
+            search.notes.warn(f"the performance model's probe is left out: {end.reason}")
         return math.nan
 
     @property

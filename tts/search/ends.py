@@ -155,6 +155,36 @@ class StopDecision:
     used: slice = field(default_factory=lambda: slice(None))
 
 
+@dataclass(slots=True)
+class Notes:
+    """What a search tells the solution and its trace.
+
+    Attributes:
+        warnings: Lines for the solution, each once.
+        reasons: Reasons of decisions, for the trace.
+        timed: Whether a decision depended on elapsed time.
+        timed_out: Whether the `seconds` limit cut a call short.
+        stop: The decision of the stop rule, once it has stopped the search.
+    """
+
+    warnings: list[str] = field(default_factory=list[str])
+    reasons: list[str] = field(default_factory=list[str])
+    timed: bool = False
+    timed_out: bool = False
+    stop: StopDecision | None = None
+
+    def warn(self, line: str, *, timed: bool = False) -> None:
+        """Add a line to the solution's warnings, once.
+
+        Args:
+            line: The line.
+            timed: Whether it depends on elapsed time.
+        """
+        self.timed = self.timed or timed
+        if line not in self.warnings:
+            self.warnings.append(line)
+
+
 class SearchEnded(Exception):
     """The search is over, for this `reason`. `stop` is the decision of the stop rule, if a stop rule ended the search."""
 

@@ -17,7 +17,7 @@ from tts.search.row_queue import QueuedRow, RowQueue
 from tts.search.tree import Tree
 from tts.search.waves import NO_CAP, Goal, WaveRequest, payable_rows
 from tts.tasks.base import Task
-from tts.types import Trajectory
+from tts.types import Problem, Trajectory
 
 _FIRST_WIDTH = 4  # rows to begin with where a time is given
 _UNBOUNDED_WIDTH = 64  # rows of a wave where no limit counts rows or tokens
@@ -30,7 +30,10 @@ class RowSizes:
         expected: tokens of a solution that the caller expects; None: the task's constant.
     """
 
-    def __init__(self, task: Task, backends: Mapping[str, Backend], costs: Costs, tree: Tree, expected: int | None) -> None:
+    def __init__(
+        self, problem: Problem, task: Task, backends: Mapping[str, Backend], costs: Costs, tree: Tree, expected: int | None
+    ) -> None:
+        self._problem = problem
         self._task = task
         self._backends = backends
         self._costs = costs
@@ -79,9 +82,20 @@ class RowSizes:
         tokens, number = self._steps
         return max(1, round(tokens / number) if number else round(self._task.typical_tokens("step") * self._scale))
 
-    def affordable_samples(self, root_tokens: int, *, stepwise: bool = False) -> int | None:
+    @property
+    def root_tokens(self) -> int:
+        """The tokens of the "solve" prompt. They are counted by the tokenizer until the prompt is read."""
+        if not self._tree.nodes:
+            return self._backends["policy"].count(self._task.prompt(self._problem, "solve", ()))
+        return self._tree.prompt_tokens[0]
+
+    def sample_bound(self, model: str = "policy") -> RowCost:
+        """Return the bound of a plain sample by a model, by its tokens."""
+        return self._costs.row_cost(self._backends[model], self.root_tokens)
+
+    def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """See `Search.affordable_samples`."""
-        cost = self._costs.row_cost(self._backends["policy"], root_tokens)
+        cost = self.sample_bound()
         whole = self.lengths("solve").expected()
         step = min(whole, self.expected_step) if stepwise else whole
         rows = -(-whole // step)
@@ -105,9 +119,9 @@ class RowSizes:
             paid.append(left["samples"] + live)
         return 1 + min(paid, default=NO_CAP)
 
-    def sample_cost(self, root_tokens: int, model: str, unit: str) -> int:
+    def sample_cost(self, model: str, unit: str) -> int:
         """Return what a plain sample of expected length by a model costs, in whole units."""
-        return self._costs.row_cost(self._backends[model], root_tokens).of(unit, self.lengths("solve").expected())
+        return self.sample_bound(model).of(unit, self.lengths("solve").expected())
 
     def _doubled(self) -> int:
         """Return the rows of a wave towards a deadline, which cuts it: as many again as there were."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from itertools import chain, repeat
 
-from tts.backends.base import Backend, Extension, Sample, Sampling, StopCondition
-from tts.budget.account import Exhausted, Lease
+from tts.backends.base import Backend, Caps, Extension, Sample, Sampling, StopCondition
+from tts.budget.account import Account, Exhausted, Lease
 from tts.budget.books import Amounts
 from tts.budget.budget import RowCost
 from tts.budget.ledger import Call
@@ -32,7 +32,7 @@ from tts.search.tree import Tree
 from tts.search.waves import NO_CAP, Wave, limit_to_share, payable_tokens, plan_rows
 from tts.tasks.base import Task
 from tts.thoughts import THINK, ThoughtMarks
-from tts.types import Status, Trajectory, Usage
+from tts.types import Problem, Status, Trajectory, Usage
 
 _TRIES = 3  # failures of continuations that fail a row
 _RESPONSE = 0.25  # of what is left when a thought is written, that is kept for the response
@@ -65,12 +65,14 @@ class RowRunner:
         portion: most tokens of a row in one call; None: no such cap. Results do not depend on it.
 
     Attributes:
+        sampling: that of the run. unbegun: rows that `expand` was asked for and the budget did not begin.
         failures: failed rows by kind. causes: of the first of each. timed_out: whether the time cut a row short.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a search
         self,
         *,
+        problem: Problem,
         task: Task,
         backends: Mapping[str, Backend],
         sampling: Sampling,
@@ -85,7 +87,8 @@ class RowRunner:
     ) -> None:
         self._task = task
         self._backends = backends
-        self._sampling = sampling
+        self.sampling = sampling
+        self.unbegun = 0
         self._costs = costs
         self._tree = tree
         self._prompts = prompts
@@ -93,7 +96,7 @@ class RowRunner:
         self._spreads = spreads
         self._unscorable = unscorable
         self._portion = portion or NO_CAP
-        self.sizes = RowSizes(task, backends, costs, tree, expected)
+        self.sizes = RowSizes(problem, task, backends, costs, tree, expected)
         self._interrupted: dict[tuple[object, ...], deque[QueuedRow]] = {}
         self._scratch: list[Trajectory] = []
         self._scratch_children: dict[int, int] = {}
@@ -103,6 +106,20 @@ class RowRunner:
         self.failures: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
         self.timed_out = False
+
+    def sampling_at(self, temperature: float | None = None, max_tokens: int | None = None, effort: str | None = None) -> Sampling:
+        """Return the run's sampling with another temperature, cap of a row or effort; None: unchanged."""
+        given = (("temperature", temperature), ("max_tokens", max_tokens), ("effort", effort))
+        changed = {name: value for name, value in given if value is not None}
+        return dataclasses.replace(self.sampling, **changed) if changed else self.sampling
+
+    def caps_of(self, model: str) -> Caps:
+        """Return the capabilities of a role's model."""
+        return self._backends[model].caps
+
+    def paid_by(self, part: Account) -> AbstractContextManager[Account]:
+        """Let a part of the account pay for everything, for the block; then it is closed."""
+        return self._costs.paid_by(part)
 
     # One call -------------------------------------------------------------------------------------------------------------------
 
@@ -449,7 +466,7 @@ class RowRunner:
         turns = chain.from_iterable(repeat(parents) if most is None and parents else repeat(parents, most or 0))
         rows = None if most is None else most * len(parents)
         marks = parents[0].marks if parents else THINK
-        made = RowQueue(turns, rows, until, sampling or self._sampling, model, marks, scratch, width, redraw)
+        made = RowQueue(turns, rows, until, sampling or self.sampling, model, marks, scratch, width, redraw)
         if not redraw and any(t.parent is not None for t in parents):
             # rows that cost no sample begin first: paths go on before copies of them branch off
             waiting = made.take(min(rows or 0, len(parents)))  # in later turns every row is a further branch
@@ -497,7 +514,7 @@ class RowRunner:
     def conclude(self) -> Iterator[QueuedRow]:
         """Give up every interrupted row, in draw order."""
         for begun in self._interrupted.values():
-            yield from self.leave_off(RowQueue(iter(()), 0, END, self._sampling, "", THINK, begun=begun))
+            yield from self.leave_off(RowQueue(iter(()), 0, END, self.sampling, "", THINK, begun=begun))
         self._interrupted.clear()
 
     async def forced(self, ts: Sequence[Trajectory], text: str, model: str, extend: Extend) -> list[Trajectory]:
@@ -520,6 +537,10 @@ class RowRunner:
             self.sizes.exclude(child.node)
             children.append(child)
         return children
+
+    def stop_assuming(self) -> None:
+        """Let no assumed length be a reason to complete a path: one is completed already."""
+        self._took_assumption = True
 
     def take_assumption(self) -> bool:
         """Return, once in a search, whether an assumed length keeps the rows of the last call from beginning."""

@@ -15,6 +15,7 @@ from tts.blame import Blame
 from tts.budget.account import Exhausted, Lease
 from tts.errors import ConfigError, EngineError, VerifierError, shown, unknown_name
 from tts.randomness import hash64
+from tts.search.algorithms.embedding import Embedder, HashedNgrams
 from tts.search.costs import Costs
 from tts.search.metered_calls import MeteredCalls
 from tts.search.prompts import Prompts
@@ -34,6 +35,8 @@ class Scoring:
         verifiers: what they are, by role. scorers: the same, bound to the problem.
 
     Attributes:
+        given_roles: roles of scores that the strategy itself gives, and whether all scores of a role lie in [0, 1].
+        embedder: what compares texts. unscorable: nodes of candidates that no verifier will score.
         unpaid: nodes that were asked about and could not be paid. asked: the roles that were asked.
         timed_out: whether the time was over before a score was known. unknown: what verifiers could not read (see `Calls.unread`).
         failures: replies and scores that a model, or its server, failed in, by kind. causes: of the first of each.
@@ -51,8 +54,13 @@ class Scoring:
         prompts: Prompts,
         stream: int,
         clock: Callable[[], float],
+        gives_scores: Sequence[str] = (),
+        embedder: Embedder | None = None,
     ) -> None:
+        self.embedder = embedder or HashedNgrams()
         self.verifiers = verifiers
+        self.unscorable: set[int] = set()
+        self.given_roles: dict[str, bool] = dict.fromkeys(gives_scores, True)
         self._scorers = scorers
         self._task = task
         self._backends = backends
@@ -79,6 +87,10 @@ class Scoring:
         if role not in self.verifiers:
             raise unknown_name("verifier role", role, self.verifiers)
         return self.verifiers[role]
+
+    def scores_of(self, t: Trajectory, role: str = "main") -> StepScores | None:
+        """Return what a role's verifier has said of a trajectory; None: it was not asked."""
+        return self._tree.scores.get((t.node, role))
 
     def range_of(self, role: str) -> tuple[float, float]:
         """Return the range by which a role's scores are mapped, by all its scores so far where its verifier states none."""

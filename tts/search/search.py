@@ -1,81 +1,180 @@
-"""The interface of a strategy: a tree, a budget and a seed, with methods such as expand, score and finish.
+"""The search: what a strategy and a selection work with. A tree, an account and a seed, with methods such as expand, score and finish.
 
-It hides batching, metering, tracing and cancellation. One call of a search is in flight at a time, often with several trajectories.
+It hides batching, accounts, tracing and cancellation. One call of a search is in flight at a time, often with several trajectories.
 A call raises `SearchEnded` if no row can start or if the stop rule fires; only the solver catches it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+import asyncio
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Generator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.search.algorithms.embedding import Embedder
-from tts.search.ends import STEP, SearchEnded, Share, Stops, Tokens, Until
-from tts.search.fallback import learn_length
-from tts.search.state import SearchState
+from tts import randomness
+from tts.backends.base import Backend, Sampling
+from tts.backends.capabilities import require
+from tts.backends.metadata import metadata_of
+from tts.budget.account import Account, Exhausted
+from tts.budget.ledger import Call
+from tts.characters import in_whole_characters
+from tts.checks import check_int, check_number, check_text, checked_prompt
+from tts.errors import ConfigError, shown
+from tts.renamed import renamed
+from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
+from tts.search.algorithms.embedding import CountedEmbedder, Embedder, HashedNgrams, refuse_unpriced
+from tts.search.answers import Answers
+from tts.search.costs import Costs
+from tts.search.ends import (
+    END,
+    MOST_TOKENS,
+    STEP,
+    Notes,
+    SearchEnded,
+    Share,
+    StopDecision,
+    Stops,
+    Thought,
+    Tokens,
+    Until,
+)
+from tts.search.forks import check_fork, forked
+from tts.search.prompts import Prompts
+from tts.search.row_queue import MOST_ROWS, QueuedRow, RowQueue
+from tts.search.rows import RowRunner
+from tts.search.scoring import Scoring
+from tts.search.tree import Tree
+from tts.search.votes import Candidates
 from tts.tasks.base import Task
-from tts.types import Candidate, Message, Problem, Prompt, Trajectory
-from tts.verifiers.base import to_unit
+from tts.thoughts import THINK
+from tts.threads import in_thread
+from tts.types import Candidate, Message, Problem, Prompt, Trajectory, Usage
+from tts.verifiers.base import to_log_odds, to_unit
 
 T = TypeVar("T")
 Scale = Literal["raw", "unit", "log_odds"]
+_CLOSING_S = 2e-5  # a candidate, for the selection and the solution
+_TRIES = 3  # calls in a row of which every row fails
+_FREE = 8  # waves in a row without a token, each twice as wide as the one before
+_FEW_CHARACTERS = 20_000  # that are embedded as n-grams at once
+REMARKS = frozenset({"critique", "verify"})  # kinds of prompts after which no solutions are written
 
 
 class Search:
     """One problem's search, as strategies and selections use it.
+
+    The solver makes it and opens `root`. In `async with search:` the strategy runs. After the block every row that was begun is a
+    candidate, and a selection chooses.
+
+    Attributes:
+        problem: The problem, without its reference answer and metadata.
+        task: Its task.
+        candidates: What `finish` and `complete` made so far, in draw order; it grows.
+        tree: The nodes that were written. `tree.distinct_tokens(ts)` are the prefix tokens that trajectories keep alive.
+        rows: How rows are written, and what is known of their lengths and costs.
+        scoring: The verifiers by role, their scores and comparisons.
+        notes: Warnings and reasons.
 
     Example:
         >>> import tts
         >>> class Seen(tts.Strategy):
         ...     async def run(self, search):
         ...         made = await search.complete([search.root], n=2)
-        ...         print(search.problem.text, search.left["tokens"], search.spent)
+        ...         print(search.problem.text, search.left["tokens"], search.account.spent["samples"])
         ...         return made
         >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy=Seen()).answer
-        3 + 4 - 2 370.0 {'tokens': 30, 'generated_tokens': 30, 'verifier_tokens': 0, 'verifier_calls': 0, 'samples': 2}
+        3 + 4 - 2 370.0 2
         '5'
     """
 
-    __slots__ = ("_state",)
+    def __init__(  # noqa: PLR0913 - the parts of a search, by name
+        self,
+        *,
+        problem: Problem,
+        task: Task,
+        backends: Mapping[str, Backend],
+        costs: Costs,
+        tree: Tree,
+        prompts: Prompts,
+        answers: Answers,
+        scoring: Scoring,
+        notes: Notes,
+        seed: int,
+        decide: Callable[[Sequence[Candidate]], StopDecision | None],
+        judged: tuple[str, str] | None = None,
+        sampling: Sampling,
+        clock: Callable[[], float],
+        on_call: Callable[[Search], None] | None = None,
+        may_score: Callable[[Candidate, int], bool] | None = None,
+        asked_of_all: Sequence[str] = (),
+        expected_tokens: int | None = None,
+        portion: int | None = None,
+    ) -> None:
+        self.problem = problem
+        self.task = task
+        self.candidates = Candidates()
+        self.tree = tree
+        self.scoring = scoring
+        self.notes = notes
+        self.rows = RowRunner(
+            problem=problem, task=task, backends=backends, sampling=sampling, costs=costs, tree=tree, prompts=prompts, clock=clock,
+            spreads=any({"spreads", "tops"} & set(verifier.needs) for verifier in scoring.verifiers.values()),
+            unscorable=scoring.unscorable, expected=expected_tokens, portion=portion,
+        )  # fmt: skip
+        self._costs = costs
+        self._prompts = prompts
+        self._answers = answers
+        self._backends = backends
+        self._seed = seed
+        self._key = randomness.problem_key(problem, task.name)
+        self._decide = decide
+        self._judged = judged
+        self._clock = clock
+        self._on_call = on_call
+        self._may_score = may_score
+        self._asked_of_all = asked_of_all
+        self._judges = judged is not None
+        self._judged_by: dict[int, dict[str, float]] = {}  # by node, what that rule goes by
+        self._agreeing: Counter[int | None] = Counter()  # untruncated candidates by answer
+        self._finished: dict[int, Candidate] = {}
+        self._opened: Counter[tuple[str, ...]] = Counter()  # roots by kind and texts
+        self._ended: list[Trajectory] = []  # candidates whose state is still held
+        self._root: Trajectory | None = None
+        self._is_over = False  # whether the strategy has ended, so that a selection chooses
+        self._is_busy = False
+        self._waiter: asyncio.Future[None] | None = None
 
-    def __init__(self, state: SearchState) -> None:
-        self._state = state
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(renamed(f"Search.{name}") or f"a search has no attribute {name!r}")
 
     # What may be read -----------------------------------------------------------------------------------------------------------
 
     @property
-    def problem(self) -> Problem:
-        """The problem, without its reference answer and metadata."""
-        return self._state.problem
-
-    @property
-    def task(self) -> Task:
-        """Its task."""
-        return self._state.task
-
-    @property
     def root(self) -> Trajectory:
         """The root of the "solve" prompt, which is read once."""
-        return self._state.root
+        assert self._root is not None, "the solver opens the root before the strategy runs"
+        return self._root
 
     @property
-    def candidates(self) -> Sequence[Candidate]:
-        """What `finish` and `complete` made so far, in draw order; it grows."""
-        return self._state.candidates
+    def account(self) -> Account:
+        """The account that pays: limits, spend and what is left."""
+        return self._costs.account
 
     @property
     def left(self) -> Mapping[str, float]:
-        """What may still be granted, by limited unit (`seconds` among them)."""
-        return self._state.left
-
-    @property
-    def spent(self) -> Mapping[str, int]:
-        """What was spent so far: tokens, generated and verifier tokens, verifier calls and samples, limited or not."""
-        account = self._state.costs.whole
-        return {unit: account.paid(unit) for unit in ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")}
+        """What may still be granted, by limited unit, in whole units (dollars in 1e-15); `seconds` among them."""
+        account, seconds = self.account, self.account.seconds_left
+        timed = {} if seconds is None else {"seconds": seconds}
+        return {unit: float(account.available(unit)) for unit in account.units} | timed
 
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """Return the number of plain samples of expected length that the budget still pays; None: no limit.
@@ -86,15 +185,11 @@ class Search:
         Args:
             stepwise: whether samples are scored at each step instead of once.
         """
-        return self._state.affordable_samples(stepwise=stepwise)
+        return self.rows.sizes.affordable_samples(stepwise=stepwise)
 
     def rng(self, purpose: str, *address: int | str) -> np.random.Generator:
         """Return the generator of an address; the same address always restarts the same draws, so loops pass their step number."""
-        return self._state.rng(purpose, *address)
-
-    def kv_cost(self, ts: Sequence[Trajectory]) -> int:
-        """Return the distinct prefix tokens that these trajectories keep alive, prompts included."""
-        return self._state.tree.distinct_tokens(ts)
+        return randomness.generator(self._seed, self._key, purpose, *address)
 
     # Writing --------------------------------------------------------------------------------------------------------------------
 
@@ -117,7 +212,30 @@ class Search:
             ConfigError: the task has no such prompt; `prompt` is empty, of another type, or given with texts.
             PromptTooLong: it leaves no room. SearchEnded: the budget cannot pay it.
         """
-        return await self._state.open(kind, *texts, prompt=prompt, group=group)
+        check_text("kind", kind)
+        if prompt is not None and texts:
+            raise ConfigError("a prompt of one's own was given with texts, but those are for the task's prompts", hint="write them into it")
+        own = None if prompt is None else checked_prompt(prompt)
+        address = (kind, *texts) if own is None else _content(own)
+        with self._call(writes=True):
+            try:
+                asked = self.task.prompt(self.problem, kind, texts) if own is None else own
+                opened = await self._prompts.read("policy", asked)
+            except ConfigError as refusal:
+                if texts:
+                    self.notes.warn(f"earlier solutions were not shown: {refusal.cause}")
+                raise
+            again = self._opened[address]
+            self._opened[address] += 1
+            stream = randomness.root_stream(self._seed, self._key, *address, *([str(again)] if again else []))
+            marks = (metadata_of(self._backends["policy"]).thoughts or THINK).behind(asked)
+            root = Trajectory(None, "", (), (), "active", stream, len(self.tree.nodes), 0, 0, kind, "policy", opened.handle, marks=marks)
+            self.tree.add(root, opened.tokens, group)
+            if own is not None:
+                self.tree.own_prompts[root.node] = Problem(own).text
+            self._prompts.remember(root, asked)
+            self._root = self._root or root
+            return root
 
     async def expand(
         self,
@@ -142,13 +260,45 @@ class Search:
         Raises:
             SearchEnded: not one row can start.
         """
-        sampling = self._state.sampling_at(temperature, max_tokens)
+        check_int("n", n, 1, optional=False)
+        sampling = self.rows.sampling_at(temperature, max_tokens)
         try:
-            return await self._state.expand(ts, n, until, sampling, model)
+            return await self._expand(ts, n, until, sampling, model)
         except SearchEnded as end:
-            if not await learn_length(self._state, end):
+            if not await learn_length(self, end):
                 raise
-        return await self._state.expand(ts, n, until, sampling, model)
+        return await self._expand(ts, n, until, sampling, model)
+
+    async def _expand(
+        self, ts: Sequence[Trajectory], n: int, until: Until | Tokens | Share | Stops, sampling: Sampling, model: str
+    ) -> list[list[Trajectory]]:
+        children: list[list[Trajectory]] = [[] for _ in ts]
+        if not ts:
+            return children
+        queue = self.rows.queue(ts, n, until, sampling=sampling, model=model)
+        while not queue.is_done:
+            try:
+                with self._call(writes=True):
+                    async with self._wave(queue) as rows:
+                        async for row in rows:
+                            await self._add_child(children, row)
+            except SearchEnded:
+                if not queue.count:
+                    raise
+                break
+            if until is not END and not queue.open_rows and queue.is_cut and not self.rows.fills_context(queue):
+                break
+        self.rows.unbegun += int(queue.left)
+        for row in self.rows.leave_off(queue) if until is END else queue.begun:
+            await self._add_child(children, row)
+        await self._judge([t for of in children for t in of])
+        return children
+
+    async def _add_child(self, children: list[list[Trajectory]], row: QueuedRow) -> None:
+        """Put the path of a row into its place, unless the row failed."""
+        if (path := row.made) is not None:
+            await self._answers.add([path])
+            children[row.place % len(children)].append(path)
 
     async def complete(
         self,
@@ -169,7 +319,178 @@ class Search:
         Raises:
             SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see `candidates`.
         """
-        return await self._state.complete(ts, n, self._state.sampling_at(temperature, max_tokens, effort), model)
+        check_int("n", n, 1)
+        first, barren, free = len(self.candidates), 0, 0
+        if not ts:
+            return []
+        sampling = self.rows.sampling_at(temperature, max_tokens, effort)
+        queue = self.rows.queue(ts, n, END, sampling=sampling, model=model, width=1 if self._judges else MOST_ROWS, redraw=True)
+        spent, tokens = self._limited_spend(), self._costs.whole.paid("tokens")
+        while not queue.is_done:
+            made: list[Trajectory] = []
+            if not queue.begun:
+                spent, tokens = self._limited_spend(), self._costs.whole.paid("tokens")
+            try:
+                await self._completed(queue, made)
+            except SearchEnded as end:
+                if self.notes.stop is None and await self._score_held():
+                    continue
+                self._leave(queue, first, n, ts, end)
+                raise
+            except BaseException:  # what was written is kept
+                queue.put_back([t for t in made if t.node not in self._finished])
+                self.rows.interrupt(queue, ts)
+                raise
+            barren = 0 if made or queue.begun else barren + 1
+            if barren == _TRIES:
+                raise SearchEnded("every row failed")
+            if n is None and made and not queue.begun:
+                free = self._free_waves(free, spent, tokens)
+        if queue.given_up:
+            self._count_short(queue, first, n, ts, f"{queue.given_up} were given up for others")
+        return self.candidates[first:]
+
+    def _wave(self, queue: RowQueue) -> aclosing[AsyncGenerator[QueuedRow, None]]:
+        """Return the next call for rows of a queue, as a context that yields those that are over."""
+        return aclosing(self.rows.wave(queue, answered=self.candidates.votes.total > 0, completed=bool(self.candidates)))
+
+    def _limited_spend(self) -> dict[str, int]:
+        return {unit: self._costs.whole.paid(unit) for unit in self.account.units}
+
+    def _free_waves(self, free: int, spent: Mapping[str, int], tokens: int) -> int:
+        """Return the number of consecutive waves without cost, given that `free` such waves came before the last wave.
+
+        Args:
+            spent, tokens: of the limits, and in all, before the last wave.
+
+        Raises:
+            SearchEnded: a wave spent nothing that is limited, or many in a row no token, where time is limited.
+        """
+        free = free + 1 if tokens == self._costs.whole.paid("tokens") else 0
+        if spent == self._limited_spend() and (self.account.deadline is None or free == _FREE):
+            raise SearchEnded("nothing is spent any more")
+        return free
+
+    async def _completed(self, queue: RowQueue, made: list[Trajectory]) -> None:
+        """Make one call for rows of a queue, and finish the rows that have ended; `made`: their paths."""
+        with self._call(writes=True):
+            async with self._wave(queue) as rows:
+                async for row in rows:
+                    if (path := row.made) is None:
+                        continue
+                    made.append(path)
+                    await self._answers.add([path])
+                    if not self._judges:
+                        self.finish(path)
+        if self._judges:
+            await self._judge(made)
+            for t in made:
+                self.finish(t)
+
+    async def _score_held(self) -> bool:
+        """Score candidates whose scores are needed in any case and whose cost is reserved; return whether there were any.
+
+        If they cost less than reserved, the difference pays more rows.
+        """
+        held = [c.trajectory for c in self.candidates if self.account.keeps(c.trajectory.node)] if self._asked_of_all else []
+        for role in self._asked_of_all if held else ():
+            await self.score(held, role, required=False)
+        return bool(held)
+
+    def _leave(self, queue: RowQueue, first: int, n: int | None, ts: Sequence[Trajectory], end: SearchEnded) -> None:
+        """Cancel the rows of a queue that are useless after a stop rule; keep rows that the budget left open."""
+        if self.notes.stop is not None:
+            self.drop(self.rows.discard(queue))
+        else:
+            self.rows.interrupt(queue, ts)
+            self._count_short(queue, first, n, ts, end.reason)
+
+    def _count_short(self, queue: RowQueue, first: int, n: int | None, ts: Sequence[Trajectory], why: str) -> None:
+        """Warn if not all of a fixed number of rows were finished; `first`: the first candidate of these rows."""
+        made = [c.trajectory for c in self.candidates[first:]] + [row.path for row in queue.begun if row.path is not None]
+        ended, wanted = sum(t.status == "finished" for t in made), (n or 0) * len(ts)
+        if self._root in ts and wanted > 1 and ended < wanted and (queue.given_up or why.startswith("budget")):
+            self.notes.warn(f"{ended} of {wanted} samples came to their end, {why}")
+
+    def finish(self, t: Trajectory, *, scores: Mapping[str, float] | None = None, weight: float | None = None) -> Candidate | None:
+        """Return the candidate of a finished or truncated trajectory, with its answer if it has one; None for any other.
+
+        A path that is a candidate already takes the scores and the weight, in its place among `candidates`.
+
+        Args:
+            scores: the strategy's own, finite numbers by a role that no verifier has. Selections by score read them at no cost, where the
+                strategy names the role in `Needs.scores`. Scores below 0 or above 1 are taken as log-odds where they are summed.
+            weight: what the candidate counts for in `majority`, at least 0; None: 1.
+
+        Raises:
+            SearchEnded: the stop rule fires on the candidates so far; after that, every call that would write does.
+            ConfigError: it is a rollout; a score or the weight is no such number; the role is a verifier's.
+        """
+        if t.node in self.tree.scratch:
+            raise ConfigError(f"node {t.node} is of a rollout, which is scored and dropped, but only a path of the tree can be finished")
+        if scores is not None or weight is not None:
+            self._check_given(scores, weight)
+        if (known := self._finished.get(t.node)) is not None:
+            return known if scores is None and weight is None else self._with_given(known, scores or {}, weight)
+        if t.status not in ("finished", "truncated"):
+            return None
+        candidate = self._add_candidate(t, scores or {}, weight)
+        self.notes.stop = self.notes.stop or self._decide(self.candidates)
+        self._check_going()
+        return candidate
+
+    def _check_given(self, scores: object, weight: float | None) -> None:
+        """Raise ConfigError for scores and a weight that a strategy cannot give."""
+        if not isinstance(scores, Mapping | None):
+            raise ConfigError(f"scores is {shown(scores)}, but must be a mapping of roles to numbers", hint="for example {'own': 0.7}")
+        given: Mapping[object, Any] = scores or {}
+        for role, score in given.items():
+            check_text("the role of a score", role)
+            if role in self.scoring.verifiers:
+                raise ConfigError(f"the score of the role {role!r} is a verifier's, but was given", hint="give it a role of its own")
+            check_number(f"the score of the role {role!r}", score, optional=False)
+        check_number("weight", weight, 0)
+
+    def _note_given(self, scores: Mapping[str, float]) -> None:
+        for role, score in scores.items():
+            self.scoring.given_roles[role] = self.scoring.given_roles.get(role, True) and 0 <= score <= 1
+
+    def _with_given(self, candidate: Candidate, scores: Mapping[str, float], weight: float | None) -> Candidate:
+        """Put scores and a weight that a strategy gives into its candidate."""
+        self._note_given(scores)
+        weight = candidate.weight if weight is None else weight
+        given = dataclasses.replace(candidate, scores={**candidate.scores, **scores}, weight=weight)
+        self._finished[given.trajectory.node] = self.candidates[given.index] = given
+        return given
+
+    def _add_candidate(self, t: Trajectory, given: Mapping[str, float] | None = None, weight: float | None = None) -> Candidate:
+        self._note_given(given or {})
+        answer, kind = self._answers.of(t)
+        place, scores = len(self.candidates), {**self._judged_by.get(t.node, {}), **(given or {})}
+        candidate = self._finished[t.node] = Candidate(
+            t, answer, kind, place, self.tree.group_of(t), scores, math.nan if weight is None else weight
+        )
+        self.candidates.append(candidate)
+        self._costs.whole.keep_for_closing(_CLOSING_S * len(self.candidates))
+        self._ended.append(t)
+        if self._may_score is not None and not self._may_score(candidate, self._agreeing[kind]):
+            self.scoring.unscorable.add(t.node)
+            self.account.free(t.node)
+        self._agreeing[kind] += t.status == "finished"
+        return candidate
+
+    def _check_going(self) -> None:
+        if self.notes.stop is not None:
+            raise SearchEnded(self.notes.stop.reason, self.notes.stop)
+
+    async def _judge(self, ts: Sequence[Trajectory]) -> None:
+        """Score ended trajectories for a stop rule that uses scores, before `finish` calls it. Do nothing for other stop rules."""
+        if self._judged is None:
+            return
+        role, aggregate = self._judged
+        if ended := [t for t in ts if t.status in ("finished", "truncated") and t.root_kind not in REMARKS]:
+            scores = await self.score(ended, role, aggregate, required=False)
+            self._judged_by |= {t.node: {role: score} for t, score in zip(ended, scores.tolist(), strict=True)}
 
     async def extend(self, ts: Sequence[Trajectory], text: str, *, model: str = "policy") -> list[Trajectory]:
         """Return one child of each trajectory with forced text after it (an answer cue, "Wait"); input, not generated tokens.
@@ -181,7 +502,11 @@ class Search:
             ConfigError: a trajectory is truncated, failed or pruned. SearchEnded: the budget cannot pay it.
             CapabilityError: the backend cannot append text; nothing is spent.
         """
-        return await self._state.extend(ts, text, model)
+        require(self._backends[model], ["extend"], "appending a text to a path")
+        with self._call(writes=True):
+            children = await self.rows.forced(ts, in_whole_characters(text), model, self._prompts.extend)
+            await self._answers.add(children)  # a text that fills the context ends its path
+            return children
 
     async def fork(self, t: Trajectory, at: int | str) -> Trajectory:
         """Return the path up to a place in a trajectory's last piece, to branch off there: `expand([prefix], n)` makes n forks.
@@ -198,70 +523,100 @@ class Search:
             CapabilityError: the backend shows no token ids (for a number), or cannot append text; nothing is spent.
             ConfigError: there is no such place, or it begins inside of a character. SearchEnded: the budget cannot pay it.
         """
-        return await self._state.fork(t, at)
+        place = check_fork(t, at, self._backends[t.model], self.tree)
+        with self._call(writes=True):
+            return await forked(t, place, self.tree, self._prompts)
 
     async def rollout(self, ts: Sequence[Trajectory], steps: int, *, temperature: float | None = None) -> list[Trajectory]:
         """Return each trajectory continued by up to `steps` steps, for `score` alone: paid for, and dropped at the next call of this.
 
         A trajectory that has ended, or whose rollout could not start, stands for itself.
         """
-        return await self._state.rollout(ts, steps, self._state.sampling_at(temperature))
-
-    def finish(self, t: Trajectory, *, scores: Mapping[str, float] | None = None, weight: float | None = None) -> Candidate | None:
-        """Return the candidate of a finished or truncated trajectory, with its answer if it has one; None for any other.
-
-        A path that is a candidate already takes the scores and the weight, in its place among `candidates`.
-
-        Args:
-            scores: the strategy's own, finite numbers by a role that no verifier has. Selections by score read them at no cost, where the
-                strategy names the role in `Needs.scores`. Scores below 0 or above 1 are taken as log-odds where they are summed.
-            weight: what the candidate counts for in `majority`, at least 0; None: 1.
-
-        Raises:
-            SearchEnded: the stop rule fires on the candidates so far; after that, every call that would write does.
-            ConfigError: it is a rollout; a score or the weight is no such number; the role is a verifier's.
-        """
-        return self._state.finish(t, scores, weight)
+        self.drop(self.rows.drop_scratch())
+        ends = list(ts)
+        for _ in range(steps):
+            going = [i for i, t in enumerate(ends) if t.status == "active"]
+            if not going:
+                break
+            sampling = self.rows.sampling_at(temperature)
+            queue = self.rows.queue([ends[i] for i in going], 1, STEP, sampling=sampling, model="policy", scratch=True)
+            while not queue.is_done:
+                with self._call(writes=True):
+                    async with self._wave(queue) as rows:
+                        async for row in rows:
+                            if (path := row.made) is not None:
+                                ends[going[row.place]] = path
+                if not queue.open_rows and queue.is_cut and not self.rows.fills_context(queue):
+                    break
+        return ends
 
     # Judging --------------------------------------------------------------------------------------------------------------------
 
     async def score(
-        self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last", *, scale: Scale = "raw"
+        self,
+        ts: Sequence[Trajectory],
+        verifier: str = "main",
+        aggregate: str = "last",
+        *,
+        scale: Scale = "raw",
+        required: bool = True,
     ) -> NDArray[np.float64]:
         """Return one score a trajectory, NaN where unknown. A node is asked about once; its score is kept.
 
         Args:
-            verifier: the role. aggregate: "last", "min", "prod", "mean" or "model".
+            ts: The trajectories.
+            verifier: The role.
+            aggregate: "last", "min", "prod", "mean" or "model".
             scale: "raw": as the verifier scores; "unit": mapped from its range to [0, 1]; "log_odds": ln(r / (1 - r)) of that, where an
                 unbounded score is a log-odds as it is.
+            required: Whether the search ends where the budget cannot pay for a single score. A selection, which comes after the end,
+                gets NaN in any case.
 
         Raises:
-            SearchEnded: the budget cannot pay for a single one of them. A selection, which comes after the end, gets NaN.
+            SearchEnded: The budget cannot pay for a single one of them.
         """
-        scores = await self._state.score(ts, verifier, aggregate)
+        check_aggregate(aggregate)
+        with self._call():
+            stopped = await self.scoring.score(ts, verifier)
+        known = [self.tree.scores.get((t.node, verifier)) for t in ts]
+        scores = np.array([np.nan if one is None else aggregate_scores(one, aggregate) for one in known], dtype=np.float64)
+        if stopped is not None and required and not self._is_over and np.isnan(scores).all():
+            raise SearchEnded(f"budget: {stopped.unit}")
         if scale == "raw":
             return scores
-        bounds = self._state.scoring.range_of(verifier)
+        bounds = self.scoring.range_of(verifier)
         return to_unit(scores, bounds) if scale == "unit" else to_log_odds(scores, bounds)
-
-    def step_scores(self, t: Trajectory, verifier: str = "main") -> tuple[float, ...] | None:
-        """Return the scores of the steps of a scored trajectory; None where it was not scored, or only as a whole."""
-        return self._state.step_scores(t, verifier)
 
     async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], *, model: str = "policy") -> NDArray[np.float64]:
         """Return the probabilities [trajectories, tokens] that each token comes next after an appended text, untempered.
 
         The text is read and dropped; it is charged as verifier tokens.
         """
-        return await self._state.ask(ts, text, tokens, model)
+        require(self._backends[model], ["next_logprobs"], "asking for the next token")
+        with self._call():
+            return await self._prompts.ask(ts, in_whole_characters(text), tokens, model)
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
         """Return the policy's last hidden state at the end of each path, [trajectories, its width]; input, as `extend`."""
-        return await self._state.hidden(ts)
+        require(self._backends["policy"], ["hidden"], "reading hidden states")
+        with self._call():
+            return await self._prompts.hidden(ts)
 
     async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
         """Return a unit vector of each text, [texts, dimensions], by an embedder; None: the solver's."""
-        return await self._state.embed(texts, embedder)
+        chosen = embedder or self.scoring.embedder
+        if isinstance(chosen, HashedNgrams) and sum(map(len, texts)) > _FEW_CHARACTERS:
+            return await self.run(chosen.vectors, texts)
+        if not isinstance(chosen, CountedEmbedder):
+            with self._call():
+                return await self._within_time(chosen.embed(texts))
+        refuse_unpriced(chosen, self.account.units)
+        with self._call():
+            vectors, tokens = await self._within_time(chosen.embed_counted(texts))
+            bound = sum(len(text.encode()) for text in texts)
+            usage = Usage(prompt_tokens=bound if tokens is None else tokens, estimated=tokens is None, flops=None, usd=None)
+            self.account.book(Call("embed", "", len(texts), 0, usage))
+            return vectors
 
     # The rest -------------------------------------------------------------------------------------------------------------------
 
@@ -271,29 +626,161 @@ class Search:
         Raises:
             SearchEnded: the time is over; the function cannot be stopped, but the search no longer waits for it.
         """
-        return await self._state.run(fn, *args)
+        with self._call():
+            return await self._within_time(in_thread(fn, *args))
+
+    async def _within_time(self, work: Awaitable[T]) -> T:
+        """Await work outside of models, within the time that is left, and book its seconds.
+
+        Raises:
+            Exhausted: the time is over; a thread cannot be stopped and ends by itself.
+        """
+        account, started = self.account, self._clock()
+        try:
+            return await asyncio.wait_for(work, account.seconds_left)
+        except TimeoutError:
+            account.check_time()
+            raise
+        finally:
+            seconds = self._clock() - started
+            account.book(Call("search", "", 0, 0, Usage(seconds=seconds, work_seconds=seconds)))
 
     def keep(self, ts: Sequence[Trajectory]) -> None:
         """Make `ts` the live set: every other unfinished path is pruned, and its state released. Candidates stay."""
-        self._state.keep(ts)
+        self.tree.kept.append(self.tree.distinct_tokens(ts))
+        kept = [*ts, *(candidate.trajectory for candidate in self.candidates), *self.rows.open_paths]
+        needed = self.tree.above(kept) if self.account.kept else set[int]()  # whose scores read what is held above them
+        for t in self.tree.doomed([t.node for t in kept]):
+            self._prune(t, needed)
 
     def drop(self, ts: Sequence[Trajectory]) -> None:
         """Prune these unfinished paths alone."""
-        self._state.drop(ts)
+        for t in (one for one in ts if one.node not in self._finished):
+            self._prune(t)
+
+    def _prune(self, t: Trajectory, needed: Container[int] = ()) -> None:
+        self.tree.pruned.add(t.node)
+        if t.node not in needed:
+            self.account.free(t.node)
+        self._prompts.release(t)
+
+    def _note_time(self) -> None:
+        self.notes.timed_out = self.rows.timed_out or self._answers.timed_out or self.scoring.timed_out
+
+    # Its life -------------------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, _type: type[BaseException] | None, _failure: BaseException | None, _trace: TracebackType | None) -> None:
+        """End the strategy: rows that wait for others, and rows that the budget leaves open, become candidates."""
+        try:
+            if self.notes.stop is None:
+                for row in list(self.rows.conclude()):
+                    if (path := row.made) is not None:
+                        await self._answers.add([path])
+                        self._add_candidate(path)
+        finally:
+            self._is_over = True
+            self._note_time()
+            while self._is_busy:  # a call that the strategy did not wait for: what it costs belongs into the books
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+
+    @contextmanager
+    def _call(self, *, writes: bool = False) -> Generator[None]:
+        """Ensure that one call is in flight at a time; end the search if a limit is reached."""
+        if writes:
+            self._check_going()
+        if self._is_busy:
+            raise ConfigError("two calls of one search are in flight", hint="await one before the next; width is several rows in one call")
+        self._is_busy = True
+        if self._ended and not self.scoring.verifiers:  # no verifier will score them
+            for t in self._ended:
+                self._prompts.release(t)
+            self._ended = []
+        try:
+            yield
+        except Exhausted as end:
+            raise SearchEnded(f"budget: {end.unit}") from None
+        finally:
+            self._is_busy = False
+            self._note_time()
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
+            if self._on_call is not None:
+                self._on_call(self)
 
 
-def state_of(search: Search) -> SearchState:
-    """Return the full state of a search, for built-in parts that need more than `Search`: allocator, pairwise votes."""
-    return search._state  # pyright: ignore[reportPrivateUsage]
+def _content(prompt: Prompt) -> tuple[str, ...]:
+    """Return the address of a caller's own prompt. It differs from the addresses of all prompts of a task."""
+    if isinstance(prompt, str):
+        return ("\0text", prompt)
+    return ("\0messages", *(part for turn in prompt for part in (turn.role, turn.content)))
 
 
-_LEAST = 1e-7  # scores are clipped to [_LEAST, 1 - _LEAST]
-_MOST = float(np.log1p(-_LEAST) - np.log(_LEAST))
+# How a search comes to an answer where its strategy cannot --------------------------------------------------------------------------
 
 
-def to_log_odds(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.float64]:
-    """Return ln(r / (1 - r)) of scores in a verifier's range, mapped to [0, 1] and clipped; an unbounded score is a log-odds as it is."""
-    if np.isinf(bounds).any():
-        return np.clip(scores, -_MOST, _MOST)
-    r = np.clip(to_unit(scores, bounds), _LEAST, 1 - _LEAST)
-    return np.log(r) - np.log1p(-r)
+async def responding(search: Search, t: Trajectory) -> Trajectory:
+    """Return a path whose thought went on while enough was left for a response, and has ended; any other path as it is.
+
+    Where the thought met the end of the context, or its rows failed, there is nothing more to write: the path is returned as it is then.
+
+    Raises:
+        SearchEnded: the budget cannot pay it.
+    """
+    caps = search.rows.caps_of(t.model)
+    if not (t.num_tokens and t.is_thinking and caps.thoughts) or caps.extend == "absent":
+        return t
+    (made,) = await search.expand([t], 1, Thought(MOST_TOKENS), model=t.model)
+    t = next(iter(made), t)
+    goes_on = t.is_thinking and t.status in ("active", "finished")
+    return (await search.extend([t], t.marks.close, model=t.model))[0] if goes_on else t
+
+
+def best_active(search: Search) -> Trajectory:
+    """Return the live trajectory most worth completing: highest scored, then the plain sample's, then the longest; or the root."""
+    tree, roles = search.tree, list(search.scoring.verifiers)
+    interrupted = {t.node for t in search.rows.open_paths}
+    held = [t for t in tree.held.values() if t.status == "active" and t.node not in tree.scratch | interrupted and t.parent is not None]
+    live = [t for t in held if not tree.children_of(t)]  # another child would cost a sample
+
+    def promise(t: Trajectory) -> tuple[float, bool, int, int]:
+        known = [scores for role in roles if (scores := tree.scores.get((t.node, role))) is not None]
+        score = aggregate_scores(known[0], "last") if known else 0.0
+        return (0.0 if math.isnan(score) else score, t.stream == t.root.stream, t.num_tokens, -t.node)
+
+    return max(live, key=promise) if live else search.root
+
+
+async def complete_best(search: Search) -> None:
+    """Complete the best active trajectory, or draw a plain sample, from what is held back for that.
+
+    Raises:
+        SearchEnded: the budget cannot pay it, or the stop rule fires.
+    """
+    search.rows.stop_assuming()
+    best = await responding(search, best_active(search))
+    if best.status == "active":
+        await search.complete([best])
+    else:
+        search.finish(best)
+
+
+async def learn_length(search: Search, end: SearchEnded) -> bool:
+    """Complete a path where an assumed length alone keeps rows from beginning, once in a search; return whether that was done.
+
+    What is held back to bring a path to its end is the task's constant until a path has ended. Small budgets may not pay that, although
+    they pay many solutions. The path that is completed is the one that the search would end with. After it, lengths are known.
+
+    Args:
+        end: how the request of the rows ended.
+
+    Raises:
+        SearchEnded: the budget cannot pay the path, or the stop rule fires.
+    """
+    if not end.out_of_budget or not search.rows.take_assumption():
+        return False
+    await complete_best(search)
+    return True

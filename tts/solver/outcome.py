@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tts.backends.base import Backend
 from tts.errors import CapabilityError, ConfigError, TTSError, VerifierError
 from tts.search.ends import StopDecision
 from tts.search.parts import Selected, Selection
+from tts.search.search import Search
 from tts.search.selections.majority import Majority
-from tts.search.state import SearchState
 from tts.types import Candidate, Usage
 
 OnError = Literal["raise", "keep"]  # what a failed verifier does to a solution
@@ -31,7 +30,7 @@ class SearchOutcome:
     held: Mapping[str, int] = field(default_factory=dict)  # unused verifier reservation, by unit
     cheaper: Mapping[str, int] = field(default_factory=dict)  # what was held for the last scores and not needed for them, by unit
 
-    def fail(self, failure: TTSError, search: SearchState) -> None:
+    def fail(self, failure: TTSError, search: Search) -> None:
         """Note a failure; the first one is the error of the solution.
 
         A ConfigError says that nothing was spent. After samples or scores it becomes an error that says what they took.
@@ -51,17 +50,16 @@ class SearchOutcome:
 
 
 def warnings_of(
-    search: SearchState,
+    search: Search,
     outcome: SearchOutcome,
     selected: Selected,
     *,
     usage: Usage,
-    policy: Backend,
     selection: Selection,
     capped: bool,
 ) -> list[str]:
     """Return what a solution warns of; `capped`: whether a cap of the caller's ends rows."""
-    notes = list(search.warnings)
+    notes = list(search.notes.warnings)
     for what, of in (("rows", search.rows), ("replies or scores of verifiers", search.scoring)):
         notes += [f"{count} {what} failed: {cause_of(kind, of.causes)}" for kind, count in of.failures.items()]
     if outcome.error is not None:
@@ -89,10 +87,10 @@ def warnings_of(
     for amounts, what in held:
         shares = {unit: amount / search.account.limit(unit) for unit, amount in amounts.items()}
         reserves += [f"{share:.0%} of the {unit} were held for {what}" for unit, share in shares.items() if share >= _WORTH_SAYING]
-    return [*notes, *_left_over(search, outcome, policy, explained=bool(reserves)), *reserves]
+    return [*notes, *_left_over(search, outcome, explained=bool(reserves)), *reserves]
 
 
-def _open_ended(search: SearchState, outcome: SearchOutcome, selection: Selection) -> list[str]:
+def _open_ended(search: Search, outcome: SearchOutcome, selection: Selection) -> list[str]:
     """Return the warning that a vote over free texts chose little more than the first of them."""
     voters = [c for c in outcome.candidates if c.answer is not None]
     agreed = max(Counter(c.answer_class for c in voters).values(), default=0)
@@ -104,7 +102,7 @@ def _open_ended(search: SearchState, outcome: SearchOutcome, selection: Selectio
     ]
 
 
-def _cut_short(search: SearchState, usage: Usage, *, capped: bool) -> list[str]:
+def _cut_short(search: Search, usage: Usage, *, capped: bool) -> list[str]:
     """Return the warning that much went into solutions that were cut short without an answer, with the length that solutions need."""
     share = usage.truncated_tokens / max(1, usage.generated_tokens)
     if share <= _WORTH_SAYING:
@@ -129,13 +127,12 @@ def _endless_thoughts(candidates: Sequence[Candidate]) -> list[str]:
     ]
 
 
-def _left_over(search: SearchState, outcome: SearchOutcome, policy: Backend, *, explained: bool) -> list[str]:
+def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> list[str]:
     """Return the warning that much of the budget is left, because it may not pay another solution to its end, or its score.
 
     Args:
         search: The search.
         outcome: Its end.
-        policy: The backend of the policy.
         explained: Whether another warning says what the rest was held for.
     """
     unit, account = outcome.stopped_by.removeprefix("budget: "), search.account
@@ -146,7 +143,7 @@ def _left_over(search: SearchState, outcome: SearchOutcome, policy: Backend, *, 
         or left < _WORTH_SAYING * account.limit(unit)
     ):
         return []
-    cost = search.costs.row_cost(policy, search.root_tokens)
+    cost = search.rows.sizes.sample_bound()
     tokens = search.rows.sizes.lengths("solve").expected()
     told = f"{left:,} {unit}" if unit != "usd" else f"{left / account.limit(unit):.0%} of the usd"
     if (needed := cost.of(unit, tokens)) <= left:
@@ -155,7 +152,7 @@ def _left_over(search: SearchState, outcome: SearchOutcome, policy: Backend, *, 
     return [f"{told} are left, but one more solution may take {'more' if unit == 'usd' else f'{needed:,}{scored}'}"]
 
 
-def truncated_tokens(search: SearchState) -> int:
+def truncated_tokens(search: Search) -> int:
     """Return the tokens that only candidates without an answer have, which were cut short."""
     cut = [c.trajectory for c in search.candidates if c.truncated and c.answer is None]
     if not cut:

@@ -15,17 +15,20 @@ from tts.budget.account import Account
 from tts.budget.budget import Budget, format_limits
 from tts.budget.ledger import Call
 from tts.errors import ConfigError, EngineError, TTSError
+from tts.randomness import hash64, problem_key
 from tts.search.algorithms.embedding import Embedder, HashedNgrams, refuse_unpriced
+from tts.search.answers import Answers
 from tts.search.costs import Costs
-from tts.search.ends import SearchEnded
-from tts.search.fallback import complete_best
+from tts.search.ends import Notes, SearchEnded
 from tts.search.needs import Needs, needs_of
 from tts.search.parts import Plan, Selected, Selection, Strategy
-from tts.search.search import Search
+from tts.search.prompts import Prompts
+from tts.search.scoring import Scoring
+from tts.search.search import Search, complete_best
 from tts.search.selections._common import led_by
 from tts.search.selections.majority import Majority
-from tts.search.state import SearchState
 from tts.search.stop_rules.never import Never
+from tts.search.tree import Tree
 from tts.search.votes import votes_of
 from tts.solver.fitting import check_compares, check_models, check_strategy, check_thoughts, compared_by
 from tts.solver.outcome import OnError, SearchOutcome, cause_of, truncated_tokens, warnings_of
@@ -33,6 +36,7 @@ from tts.solver.part_results import blame_unnamed, candidates_of, decision_of, s
 from tts.solver.telemetry import SearchFacts
 from tts.solver.watching import Watched
 from tts.tasks.base import Task
+from tts.tasks.isolation import isolate
 from tts.tasks.looks import looks_like_math
 from tts.trace.nodes import RecordedNodes
 from tts.trace.trace import Trace, TraceNode
@@ -208,38 +212,48 @@ class ProblemRun:
     async def _searched(self, account: Account) -> Solution:
         scorers = {role: bind(verifier, self.problem) for role, verifier in self.verifiers.items()}
         rates = {role: token_rates(verifier, self.backends[verifier.model]) for role, verifier in self.verifiers.items()}
-        search = SearchState(
-            problem=dataclasses.replace(self.problem.stripped(), task=self.task.name),
-            task=self.task,
+        notes, tree = Notes(), Tree()
+        problem, task = dataclasses.replace(self.problem.stripped(), task=self.task.name), isolate(self.task, notes.warn)
+        costs = Costs(account, self.verifiers, self.declared, rates, compared_by(self.plan, self.selection))
+        prompts = Prompts(self.backends, costs, tree, self.clock)
+        scoring = Scoring(
+            self.verifiers, scorers, task=task, backends=self.backends, costs=costs, tree=tree, prompts=prompts,
+            stream=hash64("judge", self.seed, problem_key(problem, task.name)), clock=self.clock, gives_scores=self.given,
+            embedder=self.embedder,
+        )  # fmt: skip
+        search = Search(
+            problem=problem,
+            task=task,
             backends=self.backends,
-            verifiers=self.verifiers,
-            scorers=scorers,
-            costs=Costs(account, self.verifiers, self.declared, rates, compared_by(self.plan, self.selection)),
+            costs=costs,
+            tree=tree,
+            prompts=prompts,
+            answers=Answers(task, lambda: costs.account.seconds_left),
+            scoring=scoring,
+            notes=notes,
             seed=self.seed,
             decide=partial(decision_of, self.plan.stopping or Never()),
             judged=self._judged,
             sampling=self.sampling,
             clock=self.clock,
             on_call=None if self.on_event is None else _reporter(self, self.on_event),
-            embedder=self.embedder,
             may_score=None if self._needs.verifiers else self._may_score,
             asked_of_all=self._asked_of_all(),
             expected_tokens=self.expected_tokens,
-            gives_scores=self.given,
         )
         outcome = SearchOutcome()
         try:
             await self._explore(search, outcome)
             before = {unit: account.available(unit) for unit in account.kept}
             selected = await self._choose(search, outcome)
-            if search.timed_out and outcome.stopped_by == "done":
+            if notes.timed_out and outcome.stopped_by == "done":
                 outcome.stopped_by = "budget: seconds"
             outcome.held = account.kept
             outcome.cheaper = {unit: account.available(unit) - left for unit, left in before.items()}
         finally:
             account.free_all()
             try:
-                search.prompts.release_all()
+                prompts.release_all()
             except EngineError as failure:
                 outcome.fail(failure, search)
         return self._solution(search, outcome, selected)
@@ -261,33 +275,47 @@ class ProblemRun:
             return self.budget.open_search(noted=noted)
         return Account(self.budget, clock=self.clock, started=self.clock() if self.started is None else self.started, noted=noted)
 
-    async def _explore(self, search: SearchState, outcome: SearchOutcome) -> None:
-        """Run the strategy to its end, whichever way it ends, then complete what was held back for."""
-        strategy = self.plan.strategy.size(search.affordable_samples(stepwise="steps" in self._needs.capabilities))
+    async def _explore(self, search: Search, outcome: SearchOutcome) -> None:
+        """Run the strategy to its end, whichever way it ends; then rows that are open become candidates, which were cut short."""
+        first, mistake = 0, None
         try:
             with blame_unnamed():
-                await self._run(strategy, search, outcome)
-        except asyncio.CancelledError:
-            outcome.candidates, outcome.stopped_by = search.candidates, "interrupted"
+                async with search:
+                    mistake = await self._attempt(search, outcome)
+                    first = len(search.candidates)
         except TTSError as failure:  # the boundary: a failed run is an outcome
-            if isinstance(failure, ConfigError) and not search.account.ledger.calls:
-                raise  # a mistake, and nothing was spent
-            outcome.candidates = search.candidates
             outcome.fail(failure, search)
-        await self._conclude(search, outcome)
+        if mistake is not None:
+            raise mistake
+        if outcome.candidates is not search.candidates and len(search.candidates) > first:
+            outcome.candidates = [*outcome.candidates, *search.candidates[first:]]
         if not outcome.candidates and search.rows.failures and outcome.error is None:
             written = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
             what = "no path came to its end, and rows failed" if written else "every row failed"
             outcome.error = EngineError(f"{what}: {cause_of(next(iter(search.rows.failures)), search.rows.causes)}")
-        await search.idle()  # a call that the strategy did not wait for: what it costs belongs into the books
 
-    async def _run(self, strategy: Strategy, search: SearchState, outcome: SearchOutcome) -> None:
+    async def _attempt(self, search: Search, outcome: SearchOutcome) -> ConfigError | None:
+        """Run the strategy, and complete what was held back for; return a mistake before which nothing was spent."""
+        try:
+            with blame_unnamed():
+                strategy = self.plan.strategy.size(search.affordable_samples(stepwise="steps" in self._needs.capabilities))
+                await self._run(strategy, search, outcome)
+        except asyncio.CancelledError:
+            outcome.candidates, outcome.stopped_by = search.candidates, "interrupted"
+        except TTSError as failure:  # the boundary, as above
+            if isinstance(failure, ConfigError) and not search.account.ledger.calls:
+                return failure
+            outcome.candidates = search.candidates
+            outcome.fail(failure, search)
+        return None
+
+    async def _run(self, strategy: Strategy, search: Search, outcome: SearchOutcome) -> None:
         """Run the strategy, and complete a path if it found no answer."""
         try:
             await search.open("solve")
-            outcome.candidates = await candidates_of(strategy, Search(search))
-            if search.stopped is not None:  # the strategy let it pass
-                raise SearchEnded(search.stopped.reason, search.stopped)
+            outcome.candidates = await candidates_of(strategy, search)
+            if search.notes.stop is not None:  # the strategy let it pass
+                raise SearchEnded(search.notes.stop.reason, search.notes.stop)
         except SearchEnded as end:
             outcome.candidates = search.candidates
             outcome.stopped_by, outcome.stop = end.reason, end.stop
@@ -296,57 +324,43 @@ class ProblemRun:
             with suppress(SearchEnded):
                 await complete_best(search)
             outcome.candidates = [*before, *search.candidates[first:]]
-            if search.stopped is not None:
-                outcome.stopped_by, outcome.stop = search.stopped.reason, search.stopped
+            if search.notes.stop is not None:
+                outcome.stopped_by, outcome.stop = search.notes.stop.reason, search.notes.stop
 
-    async def _conclude(self, search: SearchState, outcome: SearchOutcome) -> None:
-        """Make candidates of the rows that are open: they are cut short, and what they cost is counted."""
-        first, candidates = len(search.candidates), outcome.candidates
-        if search.stopped is not None:
-            return
-        try:
-            with blame_unnamed():
-                await search.conclude()
-        except TTSError as failure:  # the boundary, as above
-            outcome.fail(failure, search)
-        if candidates is not search.candidates and len(search.candidates) > first:
-            outcome.candidates = [*candidates, *search.candidates[first:]]
-
-    def _lacks_an_answer(self, search: SearchState, outcome: SearchOutcome) -> bool:
+    def _lacks_an_answer(self, search: Search, outcome: SearchOutcome) -> bool:
         """Whether what was held back is due: there is no candidate, or the budget ended the search before one with an answer."""
-        return not outcome.candidates or (outcome.stopped_by.startswith("budget") and not search.answered)
+        return not outcome.candidates or (outcome.stopped_by.startswith("budget") and not votes_of(search.candidates).total)
 
-    async def _choose(self, search: SearchState, outcome: SearchOutcome) -> Selected:
+    async def _choose(self, search: Search, outcome: SearchOutcome) -> Selected:
         """Return what the selection chooses; if it cannot, vote, so that what was found is kept."""
         candidates = list(outcome.candidates)
         if outcome.stop is not None:
             candidates = candidates[outcome.stop.used]
-        view, search.ended = Search(search), True
         search.account.keep_for_closing(_AFTER_S * len(search.candidates))
         selected: Selected | None = None
         try:
             selection = Majority() if outcome.stopped_by == "interrupted" or outcome.unjudged(self.on_error) else self.selection
             with blame_unnamed():
-                selected = await selected_by(selection, candidates, view)
+                selected = await selected_by(selection, candidates, search)
                 for role in self.scored_by:
-                    await search.score_affordable([c.trajectory for c in candidates], role)
+                    await search.score([c.trajectory for c in candidates], role, required=False)
         except asyncio.CancelledError:
             outcome.stopped_by = "interrupted"
         except SearchEnded as end:
             outcome.stopped_by = end.reason
             if selected is None:
-                search.warn(f"{end.reason} ended {self.selection} before it had chosen: the answer is that of a vote", timed=True)
+                search.notes.warn(f"{end.reason} ended {self.selection} before it had chosen: the answer is that of a vote", timed=True)
         except TTSError as failure:  # the boundary, as above
             outcome.fail(failure, search)
         if selected is None:
-            selected = await Majority().select(candidates, view)
+            selected = await Majority().select(candidates, search)
         if outcome.unjudged(self.on_error):
             selected = dataclasses.replace(selected, confidence=math.nan)
         if outcome.stop is not None and outcome.stop.answer is not None and not selected.abstained:
             selected = led_by(selected, outcome.stop.answer)
         return selected
 
-    def _solution(self, search: SearchState, outcome: SearchOutcome, selected: Selected) -> Solution:
+    def _solution(self, search: Search, outcome: SearchOutcome, selected: Selected) -> Solution:
         account, tree = search.account, search.tree
         usage = dataclasses.replace(
             account.ledger.total(),
@@ -357,7 +371,7 @@ class ProblemRun:
             kv_bytes_per_token=self.backends["policy"].kv_bytes_per_token,
         )
         warnings = warnings_of(
-            search, outcome, selected, usage=usage, policy=self.backends["policy"], selection=self.selection,
+            search, outcome, selected, usage=usage, selection=self.selection,
             capped=self.sampling.max_tokens is not None,
         )  # fmt: skip
         if not self.task_given and self.task.name == "text" and looks_like_math(self.problem.text):
@@ -387,12 +401,12 @@ class ProblemRun:
     def _configured(self) -> Plan:
         return dataclasses.replace(self.plan, selection=self.selection)
 
-    def _reproducible(self, search: SearchState, outcome: SearchOutcome) -> bool:
-        timed = search.timed_out or search.timed or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
-        timed = timed or search.costs.whole.is_contended
+    def _reproducible(self, search: Search, outcome: SearchOutcome) -> bool:
+        timed = search.notes.timed_out or search.notes.timed or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
+        timed = timed or search.account.is_contended
         return not timed and all(backend.caps.streams for backend in self.backends.values())
 
-    def _trace(self, search: SearchState, outcome: SearchOutcome, selected: Selected, usage: Usage, warnings: tuple[str, ...]) -> Trace:
+    def _trace(self, search: Search, outcome: SearchOutcome, selected: Selected, usage: Usage, warnings: tuple[str, ...]) -> Trace:
         return Trace(
             problem=self.problem.text,
             task=self.task.name,
@@ -408,7 +422,7 @@ class ProblemRun:
             usage=usage,
             warnings=warnings,
             kept_tokens=tuple(search.tree.kept),
-            reasons=tuple(search.reasons),
+            reasons=tuple(search.notes.reasons),
         )
 
 
@@ -417,11 +431,11 @@ def _never(candidate: Candidate, agreeing: int) -> bool:
     return False
 
 
-def _reporter(run: ProblemRun, on_event: Callable[[Event], None]) -> Callable[[SearchState], None]:
+def _reporter(run: ProblemRun, on_event: Callable[[Event], None]) -> Callable[[Search], None]:
     """Return what reports the progress of a search; its events have no more of the problem than a strategy may read."""
     told, problem = [0], run.problem.stripped()  # candidates
 
-    def report(search: SearchState) -> None:
+    def report(search: Search) -> None:
         answer = votes_of(search.candidates).answer
         calls = search.account.ledger.calls
         texts = tuple(c.trajectory.full_text for c in search.candidates[told[0] :])

@@ -20,7 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self, cast
+from typing import Self, cast
 
 import numpy as np
 
@@ -31,17 +31,13 @@ from tts.allocator.evidence import Evidence, Round
 from tts.allocator.pace import Pace
 from tts.allocator.performance_file import other_models
 from tts.allocator.values import Curved, ProblemStates
-from tts.backends.base import Backend
 from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.budget.ledger import Call
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
 from tts.search.plan import parse
-from tts.search.search import Search, state_of
-
-if TYPE_CHECKING:
-    from tts.search.state import SearchState
+from tts.search.search import Search
 
 _FOREIGN = 0.001  # p-value below which votes are not those of the problems that the model was fitted to
 _MOST, _OF_MEAN = 16, 8  # samples of one problem: the greater of so many and so often the total's mean
@@ -94,7 +90,7 @@ class Place:
         spent: before a round of a strategy with other models; None: the last round was another. beside: what such rounds have cost.
     """
 
-    search: SearchState | None = None
+    search: Search | None = None
     typical: Mapping[str, float] = field(default_factory=dict[str, float])
     granted: int = 0
     spent: Mapping[str, int] | None = None
@@ -110,14 +106,13 @@ class SharedBudget:
         auto: The strategy.
         account: The account that all problems share.
         count: The number of problems.
-        policy: The model that draws samples.
         gate: A semaphore that every search holds while it is at work.
 
     Raises:
         ConfigError: the strategy has a mean, which is for problems that share nothing.
     """
 
-    def __init__(self, auto: Auto, account: Account, count: int, policy: Backend, gate: asyncio.Semaphore) -> None:
+    def __init__(self, auto: Auto, account: Account, count: int, gate: asyncio.Semaphore) -> None:
         if auto.mean is not None:
             raise ConfigError(
                 f"mean is {auto.mean}, but budget is a total for all problems, which says what they may cost on average",
@@ -126,7 +121,6 @@ class SharedBudget:
         self.auto = auto
         self._account = account
         self._total = {unit: account.available(unit) for unit in account.units}
-        self._policy = policy
         self._gate = gate
         self._places = [Place() for _ in range(count)]
         self._found = {f.name: np.full(count, f.default) for f in dataclasses.fields(Evidence)}  # what each place has shown
@@ -153,7 +147,7 @@ class SharedBudget:
         amounts = {unit: amount // len(self._places) if unit in _BEFORE else 0 for unit, amount in self._total.items()}
         return self._account.reserve_part(amounts, noted=noted)
 
-    async def next_round(self, place: int, search: SearchState, found: Evidence, had: Mapping[int, int]) -> Round:
+    async def next_round(self, place: int, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
         """Return the unspent credit of the last round and wait for the next; other searches may run meanwhile."""
         mine = self._places[place]
         if mine.search is None:
@@ -185,7 +179,7 @@ class SharedBudget:
         """Mark a problem as ended; its account is closed."""
         self._back(self._places[place])
 
-    def _note(self, place: int, search: SearchState, found: Evidence) -> None:
+    def _note(self, place: int, search: Search, found: Evidence) -> None:
         """Keep what a problem has shown, and what a sample of it costs: its own as often as there are any, the typical as two."""
         for name, values in self._found.items():
             values[place] = getattr(found, name)
@@ -262,7 +256,7 @@ class SharedBudget:
             else:
                 samples = int(min(samples, self._most - int(self._found["samples"][place])))
             search.account.draw({unit: credit[number] for unit, credit in shares.items()})
-            search.timed |= timed
+            search.notes.timed |= timed
             mine.away, mine.granted = True, samples
             why = "pilots, to see how hard it is"
             if grant.rate[i]:
@@ -280,18 +274,18 @@ class SharedBudget:
     def _send(self, mine: Place, granted: Round) -> None:
         cast("asyncio.Future[Round]", mine.waiting).set_result(granted)  # only waiting problems get rounds
 
-    def _search(self, place: int) -> SearchState:
+    def _search(self, place: int) -> Search:
         """Return the search of a problem that waits, so that it has one."""
-        return cast("SearchState", self._places[place].search)
+        return cast("Search", self._places[place].search)
 
-    def _typical(self, search: SearchState, length: int) -> Mapping[str, float]:
+    def _typical(self, search: Search, length: int) -> Mapping[str, float]:
         """Return what one sample of so many tokens costs in each unit, in whole units."""
-        cost = search.costs.row_cost(self._policy, search.root_tokens)
+        cost = search.rows.sizes.sample_bound()
         return {unit: 1.0 if unit == "samples" else float(cost.of(unit, length)) for unit in self._total}
 
     def _reach(self, waiting: Whole) -> Floats:
         """Return how often the typical cost the first sample of each may need; no more than the run's own cap of a sample."""
-        typical, cap = self._length[waiting], self._search(waiting[0]).sampling_at(None).max_tokens or math.inf
+        typical, cap = self._length[waiting], self._search(waiting[0]).rows.sampling.max_tokens or math.inf
         return np.maximum(1.0, np.minimum(np.maximum(_REACH * typical, _AGAIN * self._longest), cap) / typical)
 
     def _left(self) -> dict[str, int]:
@@ -311,7 +305,7 @@ class SharedBudget:
                 if p < _FOREIGN:
                     self._foreign = f"the votes are not like those of the problems that the performance model was fitted to (p = {p:.1g})"
                     for place in waiting.tolist():
-                        self._search(place).warn(self._foreign)
+                        self._search(place).notes.warn(self._foreign)
         self._seen = drawn
         self._allocator = self._allocator.adapted(state)
 
@@ -332,7 +326,7 @@ class BudgetShare(Auto):
 
     async def next_round(self, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
         """Wait for the next round."""
-        return await self.shared.next_round(self.place, state_of(search), found, had)
+        return await self.shared.next_round(self.place, search, found, had)
 
     def goes_on(self, end: SearchEnded) -> bool:
         """Return whether the search may continue: its credit was used up, not its time, and no stop rule fired."""

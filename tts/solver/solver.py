@@ -276,7 +276,7 @@ class Solver:
         auto = like.plan.strategy
         shared = None
         if account is not None and isinstance(auto, Auto):
-            shared = SharedBudget(auto, account, len(jobs), like.backends["policy"], gate)
+            shared = SharedBudget(auto, account, len(jobs), gate)
 
         async def one(place: int, problem: Problem, share: Budget | Account) -> Solution:
             async with gate:

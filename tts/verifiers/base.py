@@ -394,3 +394,15 @@ def to_unit(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray
 def logistic(odds: NDArray[np.float64] | float) -> NDArray[np.float64]:
     """Return probabilities from their log-odds; NaN stays NaN."""
     return np.asarray(1.0 / (1.0 + np.exp(-np.clip(odds, -700.0, 700.0))))  # exp overflows outside of these
+
+
+_LEAST_UNIT = 1e-7  # scores are clipped to [_LEAST_UNIT, 1 - _LEAST_UNIT]
+_MOST_LOG_ODDS = float(np.log1p(-_LEAST_UNIT) - np.log(_LEAST_UNIT))
+
+
+def to_log_odds(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.float64]:
+    """Return ln(r / (1 - r)) of scores in a verifier's range, mapped to [0, 1] and clipped; an unbounded score is a log-odds as it is."""
+    if np.isinf(bounds).any():
+        return np.clip(scores, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
+    r = np.clip(to_unit(scores, bounds), _LEAST_UNIT, 1 - _LEAST_UNIT)
+    return np.log(r) - np.log1p(-r)

@@ -31,10 +31,11 @@ class OfTests(ScoredSearch):
     def __init__(self, outcomes: Sequence[Sequence[float] | None]) -> None:
         super().__init__([NAN if one is None else one[-1] for one in outcomes], candidates(["a"] * len(outcomes)))
         self._outcomes = {i + 1: one for i, one in enumerate(outcomes)}
+        self.scoring.scores_of = self._scores_of
 
-    def test_outcomes(self, t: Trajectory, verifier: str) -> tuple[float, ...] | None:
+    def _scores_of(self, t: Trajectory, role: str) -> StepScores:
         told = self._outcomes[t.node]
-        return None if told is None else tuple(told)
+        return StepScores(whole=NAN, tests=None if told is None else tuple(told))
 
 
 def chosen(answers: Sequence[str | None], outcomes: Sequence[Sequence[float] | None], **options: str) -> Selected:
@@ -79,13 +80,13 @@ def test_scores_that_are_no_outcomes_are_one_test_and_are_warned_of() -> None:
     search = OfTests([(0.2, 0.9), (0.4, 0.3)])
     found = asyncio.run(CodeT().select(candidates(["a", "b"]), search))  # type: ignore[arg-type]
     assert found.answers == ("a",)  # by the whole score, which is the last here
-    assert search.warnings == [
+    assert search.notes.warnings == [
         "codet goes by outcomes of tests, 0 or 1, but the role 'main' has other scores; "
         "give a verifier that runs tests, or choose another selection, such as weighted"
     ]
     alone = OfTests([(1.0,), (0.0,)])
     asyncio.run(CodeT().select(candidates(["a", "b"]), alone))  # type: ignore[arg-type]
-    assert alone.warnings == []
+    assert alone.notes.warnings == []
 
 
 PROGRAMS = [

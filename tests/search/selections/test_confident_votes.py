@@ -157,8 +157,8 @@ def test_another_score_than_the_papers_is_told_unless_its_role_is_named(kind: An
     search = ScoredSearch(SCORES, of)
     search.scoring.get = lambda _: SimpleNamespace(name=named, range=(0.0, 1.0))
     asyncio.run(kind(verifier=role).select(of, search))
-    assert len(search.warnings) == warns
-    assert not warns or ("'process'" in search.warnings[0] and "confidence" in search.warnings[0])
+    assert len(search.notes.warnings) == warns
+    assert not warns or ("'process'" in search.notes.warnings[0] and "confidence" in search.notes.warnings[0])
 
 
 class TestSelective:

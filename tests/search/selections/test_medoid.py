@@ -38,7 +38,7 @@ class Directions:
 def chosen(selection: Medoid, angles: dict[str, float]) -> tts.Selected:
     of = candidates(list(angles))
     search = ScoredSearch({}, of)
-    search.embedder = Directions(angles)  # type: ignore[assignment]
+    search.scoring.embedder = Directions(angles)  # type: ignore[assignment]
     return asyncio.run(selection.select(of, search))  # type: ignore[arg-type]
 
 
@@ -167,7 +167,7 @@ def test_texts_that_are_equal_are_compared_once(unit: int) -> None:
     angles = {"left": -0.4, "middle": 0.1, "right": 0.4}
     of = candidates(["left"] * 3 * unit + ["right"] * 4 * unit + ["middle"] * 3 * unit)
     search = ScoredSearch({}, of)
-    search.embedder = embedder = Asked(angles)  # type: ignore[assignment]
+    search.scoring.embedder = embedder = Asked(angles)  # type: ignore[assignment]
     selected = asyncio.run(Medoid().select(of, search))  # type: ignore[arg-type]
     assert embedder.texts == ["left", "right", "middle"]
     assert selected.answers == ("middle",)
@@ -221,7 +221,7 @@ def test_a_threshold_takes_equal_texts_among_many_as_one() -> None:
     angles = {"a": 0.0, "b": 0.1, "between": 0.7, "c": 1.3, "d": 1.35, "e": 1.4}
     of = candidates(["a", "b", "a"] + ["between"] + ["c", "d", "e"] * 1_000)
     search = ScoredSearch({}, of)
-    search.embedder = Directions(angles)  # type: ignore[assignment]
+    search.scoring.embedder = Directions(angles)  # type: ignore[assignment]
     selected = asyncio.run(Medoid(threshold=0.05).select(of, search))  # type: ignore[arg-type]
     assert selected.answers == ("d",)
     assert selected.confidence == pytest.approx(1_000 * (1 + 2 * np.cos(0.05)) / 3_004, abs=1e-8)

@@ -21,7 +21,7 @@ from tts.errors import ConfigError, EngineError, TTSError, VerifierError
 from tts.search.needs import needs_of
 from tts.search.parts import Selected
 from tts.search.plan import parse
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.selections.knockout import Knockout
 from tts.search.selections.league import League, fixtures
 from tts.search.selections.majority import Majority
@@ -222,7 +222,7 @@ def compared(
         a, b = [c.trajectory for c in await search.complete([search.root], 2)]
         if clock is not None:
             clock.now += late
-        said.extend(await state_of(search).scoring.compare([(a, b), (b, a)], "main", search.problem))
+        said.extend(await search.scoring.compare([(a, b), (b, a)], "main", search.problem))
 
     end = written(body, budget=budget, verifiers={"main": verifier}, selection=Majority(), clock=clock)
     assert len(said) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,14 +16,13 @@ from tests.support.runs import check_books, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
-from tts.search.search import Search
 from tts.search.strategies.adaptive import Adaptive, mean_samples, threshold_for
 from tts.types import Solution
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
 
 if TYPE_CHECKING:
-    from tts.search.state import SearchState
+    pass
 
 LANGUAGE = ToyLanguage(accuracy=0.5, slips=((1, 0.5), (-1, 0.5)))
 PROBLEM = "10 - 7 + 5 - 20"
@@ -87,7 +86,7 @@ def hash_of(text: str) -> int:
 def test_the_temperature_is_annealed_from_the_first_to_the_runs() -> None:
     from tts.backends.base import Sampling
 
-    run: Any = Search(cast("SearchState", SimpleNamespace(sampling_at=lambda _: Sampling(temperature=1.0))))
+    run: Any = SimpleNamespace(rows=SimpleNamespace(sampling_at=lambda _: Sampling(temperature=1.0)))
     assert [Adaptive(start=0.0)._annealed(run, k) for k in range(4)] == [0.0, 0.5, 0.75, 0.875]
     assert [Adaptive(start=2.0)._annealed(run, k) for k in range(3)] == [2.0, 1.5, 1.25]
     assert [Adaptive(temperature=0.3)._annealed(run, k) for k in range(3)] == [0.3, 0.3, 0.3]

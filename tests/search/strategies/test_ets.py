@@ -173,7 +173,7 @@ def test_the_tree_of_live_nodes_costs_what_keeping_them_keeps_alive() -> None:
     end = ended("rebase(n=10)", 3)
     live = [t for t in end.search.tree.nodes if t.depth == 3]
     tree = tree_of(live, in_tokens=True)
-    assert tree.leaf_costs.sum() + tree.node_costs.sum() == end.search.tree.distinct_tokens(live) - end.search.root_tokens
+    assert tree.leaf_costs.sum() + tree.node_costs.sum() == end.search.tree.distinct_tokens(live) - end.search.rows.sizes.root_tokens
     assert ancestors(tree, np.ones(len(live), dtype=bool)).all()
     plain = tree_of(live, in_tokens=False)
     assert len(plain.node_costs) == len({node.node for t in live for node in t.path[:-1]})

@@ -45,7 +45,7 @@ def test_a_perfect_verifier_without_exploration_writes_nothing_behind_a_wrong_st
         nodes = end.search.tree.nodes
         first_end = next((t.node for t in nodes if t.status == "finished"), len(nodes))  # behind it, right children are used up
         parents = {t.parent.node: t.parent for t in nodes[:first_end] if t.parent is not None}
-        scores = [end.search.step_scores(t) for t in parents.values() if t.parent is not None]
+        scores = [end.search.scoring.scores_of(t).steps for t in parents.values() if t.parent is not None]
         assert len(scores) >= 3
         assert all(score is not None and score[-1] == 1.0 for score in scores)
 

@@ -206,7 +206,7 @@ class RecordedScores:
     """
 
     def __init__(self, pool: ProblemPool, asked: set[int] | None = None) -> None:
-        self.scoring = self._state = self
+        self.scoring = self.notes = self
         self.asked = set[int]() if asked is None else asked
         self.embedder = HashedNgrams()  # compares words without waiting for anything
         self.given_roles: dict[str, bool] = {}  # a recorded strategy gave no scores of its own
@@ -234,15 +234,22 @@ class RecordedScores:
     def warn(self, line: str, *, timed: bool = False) -> None:
         """Do nothing: a replay has no solution to warn in."""
 
-    async def score_affordable(self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last") -> NDArray[np.float64]:
-        """Return recorded scores, as `Search.score_affordable` would."""
+    async def score(
+        self,
+        ts: Sequence[Trajectory],
+        verifier: str = "main",
+        aggregate: str = "last",
+        *,
+        required: bool = True,  # noqa: ARG002 - as in `Search.score`; recorded scores cost nothing
+    ) -> NDArray[np.float64]:
+        """Return recorded scores, as `Search.score` would."""
         self.asked.update(t.node for t in ts)
         return self.of([t.node for t in ts], verifier, aggregate)
 
-    def test_outcomes(self, t: Trajectory, verifier: str) -> tuple[float, ...] | None:
+    def scores_of(self, t: Trajectory, verifier: str) -> StepScores:
         """Return recorded outcomes of tests, as a live search has them."""
         drawn = self._pool.drawn[t.node]
-        return drawn.outcomes.get(verifier, drawn.steps.get(verifier))
+        return StepScores(whole=drawn.scores.get(verifier, math.nan), tests=drawn.outcomes.get(verifier, drawn.steps.get(verifier)))
 
     def of(self, samples: Sequence[int], role: str, aggregate: str) -> NDArray[np.float64]:
         """Return the scores of samples.

@@ -13,7 +13,7 @@ from tts.checks import Text
 from tts.search.needs import Needs
 from tts.search.parameters import Aggregate, Truncated
 from tts.search.parts import Selected, Selection
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
 from tts.verifiers.ranges import range_of
@@ -56,9 +56,9 @@ async def scores_of(candidates: Sequence[Candidate], search: Search, verifier: s
     """Return a role's score of each candidate, from its verifier or the strategy; NaN if unknown or not affordable."""
     if not candidates:
         return np.zeros(0)
-    if verifier in state_of(search).given_roles:
+    if verifier in search.scoring.given_roles:
         return np.array([c.scores.get(verifier, math.nan) for c in candidates])
-    return await state_of(search).score_affordable([c.trajectory for c in candidates], verifier, aggregate)
+    return await search.score([c.trajectory for c in candidates], verifier, aggregate, required=False)
 
 
 def units_of(scores: NDArray[np.float64], search: Search, verifier: str) -> NDArray[np.float64]:
@@ -66,17 +66,17 @@ def units_of(scores: NDArray[np.float64], search: Search, verifier: str) -> NDAr
 
     Scores of a strategy have no range: if all lie in [0, 1] they are unchanged, otherwise they are log-odds.
     """
-    if verifier in (given := state_of(search).given_roles):
+    if verifier in (given := search.scoring.given_roles):
         return scores if given[verifier] else to_unit(scores, (-math.inf, math.inf))
-    return to_unit(scores, range_of(state_of(search).scoring.get(verifier), scores))
+    return to_unit(scores, range_of(search.scoring.get(verifier), scores))
 
 
 def warn_of_scores(selection: ByScore, search: Search, paper: str) -> None:
     """Warn if a selection made for the policy's confidence uses another verifier by default."""
-    state = state_of(search)
-    if selection.verifier != "main" or "main" in state.given_roles or (name := state.scoring.get("main").name) == "confidence":
+    scoring = search.scoring
+    if selection.verifier != "main" or "main" in scoring.given_roles or (name := scoring.get("main").name) == "confidence":
         return
-    state.warn(
+    search.notes.warn(
         f"{selection.registered_as} goes by the scores of {name!r}, but its paper's are those of {paper}; "
         "give that verifier, or name the role of another one in the selection"
     )

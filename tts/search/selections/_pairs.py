@@ -11,7 +11,7 @@ from tts.search.needs import Needs
 from tts.search.parameters import Truncated
 from tts.search.parts import Selection
 from tts.search.row_queue import waves_of
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.types import Candidate
 
 
@@ -55,7 +55,7 @@ async def preferences(
     known: dict[tuple[int, int], float] = {}
     for wave in waves_of(pairs):
         paths = [(candidates[a].trajectory, candidates[b].trajectory) for a, b in wave]
-        said = await state_of(search).scoring.compare(paths, verifier, search.problem)
+        said = await search.scoring.compare(paths, verifier, search.problem)
         known.update(zip(wave, said, strict=True))
         if all(map(math.isnan, said)):
             break

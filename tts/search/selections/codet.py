@@ -14,7 +14,7 @@ from tts.search.algorithms.agreement import consensus_sets
 from tts.search.needs import Needs
 from tts.search.parameters import Truncated
 from tts.search.parts import Selected, Selection
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.selections._common import first_writing, in_order, no_answer, scores_of, units_of, voters_of, with_weights
 from tts.types import Candidate
 
@@ -78,14 +78,15 @@ class CodeT(Selection):
 
     def _outcomes(self, candidates: Sequence[Candidate], scores: NDArray[np.float64], search: Search) -> NDArray[np.float64]:
         """Return the outcomes of all tests, [candidates, tests], NaN where unknown; of scores that are none, these as one test."""
-        told = [state_of(search).test_outcomes(c.trajectory, self.verifier) for c in candidates]
+        scored = [search.scoring.scores_of(c.trajectory, self.verifier) for c in candidates]
+        told = [None if one is None else one.tests for one in scored]
         length = next((len(one) for one in told if one), 0)
         if length and all(one is None or len(one) == length for one in told):
             found = np.array([(math.nan,) * length if one is None else one for one in told], np.float64)
             if _are_outcomes(found):
                 return found
         if not _are_outcomes(scores):
-            state_of(search).warn(
+            search.notes.warn(
                 f"codet goes by outcomes of tests, 0 or 1, but the role {self.verifier!r} has other scores; "
                 "give a verifier that runs tests, or choose another selection, such as weighted"
             )

@@ -10,7 +10,7 @@ import numpy as np
 
 from tts.checks import Count, number
 from tts.search.parts import Selected
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.selections._common import ByScore, by_class, scores_of, voters_of, warn_of_scores
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
@@ -57,7 +57,7 @@ class DeepConfidence(ByScore):
         known = ~np.isnan(scores)
         if not known[voters].any():
             return by_class(candidates, np.ones(len(candidates)), voters)
-        bounds = range_of(state_of(search).scoring.get(self.verifier), scores)
+        bounds = range_of(search.scoring.get(self.verifier), scores)
         units = scores if bounds[0] >= 0 else to_unit(scores, bounds)
         measured = [i for i in voters if known[i]]
         first = [i for i in measured if self.among is None or candidates[i].index < self.among]

@@ -16,7 +16,7 @@ from tts.search.algorithms.embedding import Embedder, HashedNgrams
 from tts.search.needs import Needs
 from tts.search.parameters import Truncated
 from tts.search.parts import Selected, Selection
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.selections._common import first_writing, no_answer, voters_of, with_weights
 from tts.search.tables import EMBEDDERS
 from tts.text_form import parse_call
@@ -105,15 +105,14 @@ class Medoid(Selection):
 
     async def _vectors(self, texts: Sequence[str], search: Search) -> NDArray[np.float64]:
         """Return a unit vector of each text; warn where words are compared."""
-        state, named = state_of(search), self._embedder()
-        chosen = named or state.embedder
+        chosen = self._embedder() or search.scoring.embedder
         try:
             vectors = await search.embed(texts, chosen)
         except EngineError as failure:
-            state.warn(f"{failure.cause}; the selection {self} compared words, not meaning", timed=True)
+            search.notes.warn(f"{failure.cause}; the selection {self} compared words, not meaning", timed=True)
             return await search.embed(texts, HashedNgrams())
         if isinstance(chosen, HashedNgrams) and len(set(texts)) > 1:
-            state.warn(
+            search.notes.warn(
                 f"the selection {self} compared words, not meaning: name a model of sentences, medoid(embedder='sentences'), "
                 "or an embeddings endpoint"
             )

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tts.checks import number
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.strategies._common.judged import Judged
 from tts.search.strategies._common.stepping import draw, rounds
 from tts.types import Candidate
@@ -67,7 +67,7 @@ class Adaptive(Judged):
         """Return the temperature of sample k, from 0; None: the run's."""
         if self.start is None:
             return self.temperature
-        last = state_of(search).sampling_at(self.temperature).temperature
+        last = search.rows.sampling_at(self.temperature).temperature
         return last - (last - self.start) / 2**k
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from tts.checks import choice
 from tts.search.algorithms.apportioning import known
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.strategies._common.guided import WideAhead, distinct, promises, split
 from tts.search.strategies._common.stepping import advance
 from tts.types import Candidate, Trajectory
@@ -82,6 +82,6 @@ class Beam(WideAhead):
     async def _first(self, search: Search, done: Sequence[Trajectory], n: int) -> list[Candidate]:
         """Return the candidates of the n best of the finished paths (line 10)."""
         if len(done) > n:
-            scores = known(await state_of(search).score_affordable(done, self.verifier, self.aggregate))
+            scores = known(await search.score(done, self.verifier, self.aggregate, required=False))
             done = [done[i] for i in np.argsort(-scores, kind="stable")[:n]]
         return [candidate for t in done if (candidate := search.finish(t)) is not None]

@@ -26,7 +26,7 @@ from tts.checks import Amount, Count, number
 from tts.search.ends import END, SearchEnded, Tokens
 from tts.search.needs import Needs
 from tts.search.parts import Selection
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.selections.deepconf import DeepConfidence
 from tts.search.selections.majority import Majority
 from tts.search.strategies._common.judged import Judged
@@ -114,7 +114,7 @@ class DeepConfidenceOnline(Judged):
 
     async def _confident(self, search: Search, active: Sequence[Trajectory], least: float) -> list[Trajectory]:
         """Return the traces that go on; the others are dropped."""
-        window = traits_of(state_of(search).scoring.get(self.verifier)).window or 0
+        window = traits_of(search.scoring.get(self.verifier)).window or 0
         judged = [t for t in active if t.num_tokens >= window]
         scores = await search.score(judged, self.verifier, self.aggregate) if judged else np.zeros(0)
         stopped = {t.node: t for t, score in zip(judged, scores.tolist(), strict=True) if score < least}

@@ -26,7 +26,7 @@ from tts.search.algorithms.apportioning import apportion
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.pruning import KeptLeaves, LevelTree, best_leaves
 from tts.search.needs import Needs
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.strategies.rebase import Counts, RewardBalanced
 from tts.search.tables import EMBEDDERS
 from tts.text_form import parse_call
@@ -88,7 +88,7 @@ class Ets(RewardBalanced):
         vectors = await self._vectors(search, live)
         kept = await search.run(self._kept, tree_of(live, in_tokens=self.cost == "tokens"), counts / left, vectors)
         if not isinstance(kept, KeptLeaves):
-            state_of(search).warn(f"ets balanced a level as rebase does, for its integer program has no solution: {kept}", timed=True)
+            search.notes.warn(f"ets balanced a level as rebase does, for its integer program has no solution: {kept}", timed=True)
             return counts
         counts[:] = 0
         counts[kept.leaves] = apportion(scores[kept.leaves], left, self.balance_temperature)  # line 4

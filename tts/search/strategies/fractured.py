@@ -24,7 +24,7 @@ from tts.search.needs import Needs
 from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.row_queue import MOST_ROWS
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.strategies._common.stepping import rounds
 from tts.search.strategies.budget_forcing import ended
 from tts.types import Candidate, Trajectory
@@ -78,9 +78,7 @@ class Fractured(Strategy):
         """Add the paths after a trace's cuts, and that after its whole reasoning, made to answer."""
         cue, marker = self._cues(search, trace)
         if not marker:
-            state_of(search).warn(
-                "fractured did not cut a solution without a thought or an answer cue: give cue=, such as 'The answer is '"
-            )
+            search.notes.warn("fractured did not cut a solution without a thought or an answer cue: give cue=, such as 'The answer is '")
             return
         size = length = trace.num_tokens - search.root.num_tokens
         if trace.text.rfind(marker) > 0 and size > 1:

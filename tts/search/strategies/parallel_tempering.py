@@ -20,6 +20,7 @@ from typing import Annotated
 from tts.checks import Count, number
 from tts.search.search import Search
 from tts.search.strategies._common.particles import ParticleMethod, WeightTemperature, drawn, sweep
+from tts.search.strategies._common.stepping import counted_spend
 from tts.types import Trajectory
 
 
@@ -67,13 +68,13 @@ class ParallelTempering(ParticleMethod):
         found: list[Trajectory] = []
         chains: list[_Chain] = []  # each is made when its first sweep begins: the budget may not pay all
         for s in range(first, first + self.sweeps):
-            spent = dict(search.spent)
+            spent = counted_spend(search)
             for k in range(self.chains):
                 if s == first:
                     chains.append(_Chain(self._temperature(k)))
                 beside = [one.reference for one in chains if one.reference is not None]
                 found += await chains[k].swept(search, self, n, (k, s), beside)
-            if spent == search.spent:  # each chain's only particle is its reference
+            if spent == counted_spend(search):  # each chain's only particle is its reference
                 break
             for k, (hot, cold) in enumerate(pairwise(chains)):
                 if search.rng("swap", k, s).random() < swap_chance(hot.weight, cold.weight, hot.temperature, cold.temperature):

@@ -17,6 +17,7 @@ from typing import Annotated
 from tts.checks import Count, choice
 from tts.search.search import Search
 from tts.search.strategies._common.particles import ParticleMethod, WeightTemperature, drawn, sweep
+from tts.search.strategies._common.stepping import counted_spend
 from tts.types import Trajectory
 
 
@@ -54,10 +55,10 @@ class ParticleGibbs(ParticleMethod):
         found: list[Trajectory] = []
         reference: Trajectory | None = None
         for s in range(first, first + self.sweeps):
-            spent = dict(search.spent)
+            spent = counted_spend(search)
             particles = await sweep(search, self, n, lambda _log_weights, _t: self.weight_temperature, address=(0, s), reference=reference)
             found = [*particles.paths] if self.returned == "last" else [*found, *particles.paths]
-            if spent == search.spent:  # the only particle is the reference
+            if spent == counted_spend(search):  # the only particle is the reference
                 break
             reference = particles.paths[drawn(search, particles, self.weight_temperature, (0, s))]
         return found

@@ -32,7 +32,7 @@ from tts.search.ends import END, SearchEnded, Share, Tokens, Until
 from tts.search.needs import Needs
 from tts.search.parts import Strategy
 from tts.search.row_queue import waves_of
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate, Trajectory
 
@@ -184,7 +184,7 @@ class Walk:
     def _logprobs(self, t: Trajectory) -> tuple[float, ...] | None:
         """Return `logprobs(t)`; warn where it is None."""
         if (values := logprobs(t)) is None:
-            state_of(self.search).warn("a text came without the log-probability of each of its tokens, so that a chain did not move")
+            self.search.notes.warn("a text came without the log-probability of each of its tokens, so that a chain did not move")
         return values
 
 

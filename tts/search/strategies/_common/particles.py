@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from tts.checks import Amount, Count, Natural, Proportion, choice, known, number
 from tts.search.algorithms.resampling import SCHEMES, effective_sample_size, softmax
 from tts.search.row_queue import MOST_ROWS
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.search.strategies._common.guided import MOST_WIDTH, Guided
 from tts.search.strategies._common.stepping import advance, affordable_width, rounds
 from tts.types import Candidate, Trajectory
@@ -175,7 +175,7 @@ async def sweep(
             return Particles(tuple(one.path for one in everyone), log_weights, np.array([one.potential for one in everyone]))
         p = softmax(log_weights, temperature(log_weights, t))
         if effective_sample_size(p) <= method.resample_below * len(p) * (1 + 1e-9):
-            places = min(free, max(MOST_ROWS, state_of(search).rows.sizes.most_rows(len(everyone))))
+            places = min(free, max(MOST_ROWS, search.rows.sizes.most_rows(len(everyone))))
             ancestors = SCHEMES[method.resampling](p, places, search.rng("resample", *address, t))
             particles = [replace(everyone[a], carried=0.0) for a in ancestors.tolist()]
             held = replace(everyone[-1], carried=0.0)

@@ -14,12 +14,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tts.search.ends import END, STEP, SearchEnded, Stops, Tokens, Until
 from tts.search.row_queue import waves_of
-from tts.search.search import Search, state_of
+from tts.search.search import Search
 from tts.types import Candidate, Trajectory
 
 MAX_STEPS = 40
 _IDLE = 64  # rounds in a row that may spend nothing that is limited: a path of so many steps costs one sample
 _TRIES = 3  # of a call of which every row fails: each has draws of its own
+
+
+def counted_spend(search: Search) -> dict[str, float]:
+    """Return what was spent in tokens, calls and samples; flops and dollars follow from them, and input costs those alone."""
+    return {unit: amount for unit, amount in search.account.spent.items() if unit not in ("flops", "usd")}
 
 
 def rounds(search: Search, n: int | None) -> Iterator[int]:
@@ -29,22 +34,22 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
         SearchEnded: n is None, and a round has spent nothing, or many in a row have spent nothing that is limited. Where time is
             limited, these are rounds without a token.
     """
-    spent, left, idle = dict(search.spent), search.left, 0
+    spent, left, idle = counted_spend(search), search.left, 0
     timed = "seconds" in left
     for k in itertools.count() if n is None else range(n):
         yield k
         if n is not None:
             continue
         if timed:  # a clock that is read again costs a system call, and does not measure a round
-            idle = idle + 1 if _tokens(spent) == _tokens(search.spent) else 0
+            idle = idle + 1 if _tokens(spent) == _tokens(counted_spend(search)) else 0
         else:
             idle, left = (idle + 1 if left == search.left else 0), search.left
-        if spent == search.spent or idle > _IDLE:
+        if spent == counted_spend(search) or idle > _IDLE:
             raise SearchEnded("nothing is spent any more")
-        spent = dict(search.spent)
+        spent = counted_spend(search)
 
 
-def _tokens(spent: Mapping[str, int]) -> int:
+def _tokens(spent: Mapping[str, float]) -> float:
     """Return the tokens in what was spent."""
     return sum(spent[unit] for unit in ("tokens", "generated_tokens", "verifier_tokens"))
 
@@ -112,8 +117,7 @@ async def advance(
         SearchEnded: not one row can start, every row failed three times, or the stop rule fires.
     """
     every: list[list[Trajectory]] = []
-    state = state_of(search)
-    unbegun = state.unbegun
+    unbegun = search.rows.unbegun
     for wave in waves_of(ts):
         try:
             for _ in range(_TRIES):
@@ -127,7 +131,7 @@ async def advance(
                 raise
             break
         every += children
-        if state.unbegun > unbegun:
+        if search.rows.unbegun > unbegun:
             break
     return every
 
