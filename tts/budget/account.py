@@ -473,7 +473,8 @@ class Account:
             if self.short_of(wanted) is not None:
                 return False
             self._hold(wanted)
-            self._kept[key] = Counter(self._kept.get(key, {})) + Counter(wanted)
+            before = self._kept.get(key)
+            self._kept[key] = wanted if before is None else Counter(before) + Counter(wanted)
         return True
 
     def keeps(self, key: object) -> bool:
@@ -483,6 +484,11 @@ class Account:
     def kept_under(self, key: object) -> Amounts:
         """Return what this account holds under a key."""
         return self._kept.get(key, {})
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether anything is held for later calls, here or in an account of which this is a part."""
+        return any(account._kept for account in self._chain)
 
     @property
     def kept(self) -> dict[str, int]:

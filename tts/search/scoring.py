@@ -260,7 +260,7 @@ class Scoring:
             held = self._reads_on(t, role)
             known = tree.scored_tokens(t, role) if held else 0
             new = t.num_tokens - known if held else max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
-            if account.kept:
+            if account.has_kept:
                 self._free_path(t, role)
             root, path = tree.root_of(t), tree.path_tokens(t)
             opening = self._prompts.unopened_tokens(t, verifier.model) if _reads_paths(verifier) else 0

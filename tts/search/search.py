@@ -649,7 +649,7 @@ class Search:
         """Make `ts` the live set: every other unfinished path is pruned, and its state released. Candidates stay."""
         self.tree.kept.append(self.tree.distinct_tokens(ts))
         kept = [*ts, *(candidate.trajectory for candidate in self.candidates), *self.rows.open_paths]
-        needed = self.tree.above(kept) if self.account.kept else set[int]()  # whose scores read what is held above them
+        needed = self.tree.above(kept) if self.account.has_kept else set[int]()  # whose scores read what is held above them
         for t in self.tree.doomed([t.node for t in kept]):
             self._prune(t, needed)
 
