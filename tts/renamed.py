@@ -20,6 +20,7 @@ MODULES: dict[str, str] = {
     "tts.search.protocols": "tts.search.parts and tts.search.needs",
     "tts.search.state": "tts.search.search",
     "tts.search.fallback": "tts.search.search",
+    "tts.search.metered_calls": "tts.search.scoring",
     "tts.moved": "removed: import paths of 0.1 ended with 0.2",
 }
 # public names of packages that load theirs on first use, by their full names

@@ -28,7 +28,7 @@ DOINGS: Mapping[str, Sequence[str]] = {
         "search/waves.py", "search/row_sizes.py", "search/lengths.py", "search/rows.py:_planned", "search/rows.py:_upcoming",
         "search/rows.py:_held_for",
     ),
-    "lease": ("budget/", "search/costs.py", "search/metered_calls.py"),
+    "lease": ("budget/", "search/costs.py"),
     "row": ("search/rows.py", "search/row_batch.py", "search/row_queue.py", "search/ends.py", "search/tree.py", "thoughts.py"),
     "candidate": ("search/answers.py", "search/votes.py", "tasks/", "search/stop_rules/"),
     "score": ("search/scoring.py", "search/prompts.py", "verifiers/"),
