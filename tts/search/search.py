@@ -45,8 +45,7 @@ from tts.search.ends import (
     Tokens,
     Until,
 )
-from tts.search.forks import check_fork, forked
-from tts.search.prompts import Prompts
+from tts.search.prompts import Prompts, check_fork, forked
 from tts.search.row_queue import MOST_ROWS, QueuedRow, RowQueue
 from tts.search.rows import RowRunner
 from tts.search.scoring import Scoring
