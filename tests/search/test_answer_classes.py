@@ -17,10 +17,9 @@ from tts.backends.text.stops import StopScanner
 from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.randomness import generator
-from tts.search.answers import Answers
+from tts.search.answers import Answers, Candidates, votes_of
 from tts.search.stop_rules.entropy import Entropy, answer_entropy
 from tts.search.stop_rules.posterior import Posterior, overtaken
-from tts.search.votes import Candidates, votes_of
 from tts.tasks import extraction
 from tts.tasks.base import Task, keyed
 from tts.tasks.math import MathTask

@@ -30,7 +30,7 @@ from tts.errors import ConfigError, shown
 from tts.renamed import renamed
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import CountedEmbedder, Embedder, HashedNgrams, refuse_unpriced
-from tts.search.answers import Answers
+from tts.search.answers import Answers, Candidates
 from tts.search.costs import Costs
 from tts.search.ends import (
     END,
@@ -50,7 +50,6 @@ from tts.search.row_queue import MOST_ROWS, QueuedRow, RowQueue
 from tts.search.rows import RowRunner
 from tts.search.scoring import Scoring
 from tts.search.tree import Tree
-from tts.search.votes import Candidates
 from tts.tasks.base import Task
 from tts.thoughts import THINK
 from tts.threads import in_thread

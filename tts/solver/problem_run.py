@@ -17,7 +17,7 @@ from tts.budget.ledger import Call
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.randomness import hash64, problem_key
 from tts.search.algorithms.embedding import Embedder, HashedNgrams, refuse_unpriced
-from tts.search.answers import Answers
+from tts.search.answers import Answers, votes_of
 from tts.search.costs import Costs
 from tts.search.ends import Notes, SearchEnded
 from tts.search.needs import Needs, needs_of
@@ -29,7 +29,6 @@ from tts.search.selections._common import led_by
 from tts.search.selections.majority import Majority
 from tts.search.stop_rules.never import Never
 from tts.search.tree import Tree
-from tts.search.votes import votes_of
 from tts.solver.fitting import check_compares, check_models, check_strategy, check_thoughts, compared_by
 from tts.solver.outcome import OnError, SearchOutcome, cause_of, truncated_tokens, warnings_of
 from tts.solver.part_results import blame_unnamed, candidates_of, decision_of, selected_by

@@ -21,12 +21,12 @@ from tts.registry import Registry
 from tts.scopes import check_calls, file_scope
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.algorithms.embedding import Embedder, HashedNgrams
+from tts.search.answers import Candidates
 from tts.search.ends import StopDecision
 from tts.search.needs import Needs, needs_of
 from tts.search.parts import Plan, Selected, Selection, StopRule
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
-from tts.search.votes import Candidates
 from tts.solver.verifier_roles import made
 from tts.text_form import Scope, parse_call
 from tts.types import Candidate, Problem, Status, Trajectory

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tts.checks import Proportion, whole
+from tts.search.answers import votes_of
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
-from tts.search.votes import votes_of
 from tts.types import Candidate
 
 

@@ -11,10 +11,10 @@ from typing import Annotated
 from scipy.special import betainc, betaln
 
 from tts.checks import check_parameters, number
+from tts.search.answers import votes_of
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
 from tts.search.stop_rules.sprt import ErrorRate, check_error_rates, decided_by
-from tts.search.votes import votes_of
 from tts.types import Candidate
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tts.checks import Proportion
+from tts.search.answers import votes_of
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
-from tts.search.votes import votes_of
 from tts.types import Candidate
 
 _EXACT_TOSSES = 1000

@@ -9,9 +9,9 @@ from typing import Annotated
 
 from tts.checks import check_parameters, number
 from tts.errors import ConfigError
+from tts.search.answers import votes_of
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
-from tts.search.votes import votes_of
 from tts.types import Candidate
 
 _TINY = 1e-12  # nearest to a bound that a parameter may be
