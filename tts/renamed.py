@@ -23,6 +23,7 @@ MODULES: dict[str, str] = {
     "tts.search.metered_calls": "tts.search.scoring",
     "tts.search.forks": "tts.search.prompts",
     "tts.search.votes": "tts.search.answers",
+    "tts.search.row_batch": "tts.search.rows",
     "tts.moved": "removed: import paths of 0.1 ended with 0.2",
 }
 # public names of packages that load theirs on first use, by their full names

@@ -29,7 +29,7 @@ DOINGS: Mapping[str, Sequence[str]] = {
         "search/rows.py:_held_for",
     ),
     "lease": ("budget/", "search/costs.py"),
-    "row": ("search/rows.py", "search/row_batch.py", "search/row_queue.py", "search/ends.py", "search/tree.py", "thoughts.py"),
+    "row": ("search/rows.py", "search/row_queue.py", "search/ends.py", "search/tree.py", "thoughts.py"),
     "candidate": ("search/answers.py", "tasks/", "search/stop_rules/"),
     "score": ("search/scoring.py", "search/prompts.py", "verifiers/"),
     "calls of the strategy": ("search/state.py", "search/search.py", "search/strategies/"),
