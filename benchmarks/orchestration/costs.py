@@ -25,11 +25,11 @@ PACKAGE = Path(tts.__file__).parent
 # what is done -> files of tts/, folders of it, or functions of a file; the first that fits counts
 DOINGS: Mapping[str, Sequence[str]] = {
     "plan rows": (
-        "search/waves.py", "search/row_sizes.py", "search/lengths.py", "search/rows.py:_planned", "search/rows.py:_upcoming",
+        "search/waves.py", "search/lengths.py", "search/rows.py:_planned", "search/rows.py:_upcoming",
         "search/rows.py:_held_for",
     ),
     "lease": ("budget/", "search/costs.py"),
-    "row": ("search/rows.py", "search/row_queue.py", "search/ends.py", "search/tree.py", "thoughts.py"),
+    "row": ("search/rows.py", "search/ends.py", "search/tree.py", "thoughts.py"),
     "candidate": ("search/answers.py", "tasks/", "search/stop_rules/"),
     "score": ("search/scoring.py", "search/prompts.py", "verifiers/"),
     "calls of the strategy": ("search/state.py", "search/search.py", "search/strategies/"),

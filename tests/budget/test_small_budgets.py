@@ -13,7 +13,7 @@ from tests.support.runs import check_books, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.account import Account
 from tts.search.costs import Costs
-from tts.search.row_sizes import RowSizes
+from tts.search.lengths import RowSizes
 from tts.search.tree import Tree
 from tts.types import Problem
 from tts.verifiers.function import FunctionVerifier

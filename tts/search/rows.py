@@ -3,7 +3,7 @@
 *Row law.* The text of row j after a path is a function of the problem, the seed, the sampling and j. Budgets, widths and lengths decide
 only how many rows begin and how far each is written. A row that its cap cuts stays open and is continued where it was: same stream,
 absolute positions, same node, no further sample. It is handed on once it has ended or was given up.
-Open rows go on before others begin; `tts.search.row_sizes` has how many begin, and when one is given up.
+Open rows go on before others begin; `tts.search.lengths` has how many begin, and when one is given up.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from tts.errors import ConfigError, EngineError, shown
 from tts.randomness import MAIN_WORD, SCRATCH_WORD, child_stream
 from tts.search.costs import Costs
 from tts.search.ends import END, STEP, SearchEnded, Share, Stops, Thought, Tokens, Until
+from tts.search.lengths import MOST_ROWS, QueuedRow, RowQueue, RowSizes
 from tts.search.prompts import Prompts
-from tts.search.row_queue import MOST_ROWS, QueuedRow, RowQueue
-from tts.search.row_sizes import RowSizes
 from tts.search.tree import Tree
 from tts.search.waves import NO_CAP, Wave, limit_to_share, payable_tokens, plan_rows
 from tts.tasks.base import Task

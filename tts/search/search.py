@@ -45,8 +45,8 @@ from tts.search.ends import (
     Tokens,
     Until,
 )
+from tts.search.lengths import MOST_ROWS, QueuedRow, RowQueue
 from tts.search.prompts import Prompts, check_fork, forked
-from tts.search.row_queue import MOST_ROWS, QueuedRow, RowQueue
 from tts.search.rows import RowRunner
 from tts.search.scoring import Scoring
 from tts.search.tree import Tree

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tts.checks import Text
+from tts.search.lengths import waves_of
 from tts.search.needs import Needs
 from tts.search.parameters import Truncated
 from tts.search.parts import Selection
-from tts.search.row_queue import waves_of
 from tts.search.search import Search
 from tts.types import Candidate
 

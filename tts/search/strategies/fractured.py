@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 from tts.checks import Count, Text
 from tts.errors import ConfigError
+from tts.search.lengths import MOST_ROWS
 from tts.search.needs import Needs
 from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
-from tts.search.row_queue import MOST_ROWS
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import rounds
 from tts.search.strategies.budget_forcing import ended

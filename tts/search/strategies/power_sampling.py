@@ -29,9 +29,9 @@ from typing import Annotated
 from tts.checks import Count, Natural, number
 from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded, Share, Tokens, Until
+from tts.search.lengths import waves_of
 from tts.search.needs import Needs
 from tts.search.parts import Strategy
-from tts.search.row_queue import waves_of
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate, Trajectory

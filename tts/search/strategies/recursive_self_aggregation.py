@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from tts.checks import Count, check_parameters
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
+from tts.search.lengths import waves_of
 from tts.search.needs import Needs
 from tts.search.parameters import Shown, Temperature
 from tts.search.parts import Strategy
-from tts.search.row_queue import waves_of
 from tts.search.search import Search
 from tts.search.strategies._common.earlier_solutions import root_showing, whole
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds

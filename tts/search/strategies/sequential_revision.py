@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tts.checks import Count
+from tts.search.lengths import waves_of
 from tts.search.needs import Needs
 from tts.search.parameters import Temperature
 from tts.search.parts import Selection, Strategy
-from tts.search.row_queue import waves_of
 from tts.search.search import Search
 from tts.search.selections.hierarchical import Hierarchical
 from tts.search.selections.majority import Majority

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from tts.checks import Amount, Count, Natural, Proportion, choice, known, number
 from tts.search.algorithms.resampling import SCHEMES, effective_sample_size, softmax
-from tts.search.row_queue import MOST_ROWS
+from tts.search.lengths import MOST_ROWS
 from tts.search.search import Search
 from tts.search.strategies._common.guided import MOST_WIDTH, Guided
 from tts.search.strategies._common.stepping import advance, affordable_width, rounds

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tts.search.ends import END, STEP, SearchEnded, Stops, Tokens, Until
-from tts.search.row_queue import waves_of
+from tts.search.lengths import waves_of
 from tts.search.search import Search
 from tts.types import Candidate, Trajectory
 
