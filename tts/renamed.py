@@ -26,6 +26,7 @@ MODULES: dict[str, str] = {
     "tts.search.row_batch": "tts.search.rows",
     "tts.search.row_queue": "tts.search.lengths",
     "tts.search.row_sizes": "tts.search.lengths",
+    "tts.solver.part_results": "tts.solver.outcome",
     "tts.moved": "removed: import paths of 0.1 ended with 0.2",
 }
 # public names of packages that load theirs on first use, by their full names

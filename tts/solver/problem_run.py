@@ -30,8 +30,17 @@ from tts.search.selections.majority import Majority
 from tts.search.stop_rules.never import Never
 from tts.search.tree import Tree
 from tts.solver.fitting import check_compares, check_models, check_strategy, check_thoughts, compared_by
-from tts.solver.outcome import OnError, SearchOutcome, cause_of, truncated_tokens, warnings_of
-from tts.solver.part_results import blame_unnamed, candidates_of, decision_of, selected_by
+from tts.solver.outcome import (
+    OnError,
+    SearchOutcome,
+    blame_unnamed,
+    candidates_of,
+    cause_of,
+    decision_of,
+    selected_by,
+    truncated_tokens,
+    warnings_of,
+)
 from tts.solver.telemetry import SearchFacts
 from tts.solver.watching import Watched
 from tts.tasks.base import Task

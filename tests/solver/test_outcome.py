@@ -147,7 +147,7 @@ BEST = tts.BestOfN(n=3)
     [
         (
             {"strategy": BEST | part(tts.Selection, select=returning(None))},
-            "test_part_results:Own returned None, but must return a tts.Selected",
+            "test_outcome:Own returned None, but must return a tts.Selected",
         ),
         (
             {"strategy": BEST | part(tts.Selection, select=returning(tts.Selected("72", (), 1.0)))},
@@ -182,7 +182,7 @@ def test_a_wrong_result_is_the_error_of_a_solution_that_keeps_what_was_found(opt
 
 def test_what_a_strategy_returns_is_named() -> None:
     for value, shown in ((7, "returned 7, but must return candidates"), ([3], "returned 3, but must return candidates")):
-        with pytest.raises(tts.ConfigError, match=f"test_part_results:Own {shown}"):
+        with pytest.raises(tts.ConfigError, match=f"test_outcome:Own {shown}"):
             tts.solve(SUM, 100, model="toy", strategy=part(tts.Strategy, run=returning(value)))
 
 
@@ -216,5 +216,5 @@ def test_what_a_method_returns_without_being_awaited_is_named() -> None:
     def run(self: Any, search: tts.Search) -> Any:
         return nothing
 
-    with pytest.raises(tts.ConfigError, match=r"test_part_results:Own returned \[\] without being awaited, but must be async"):
+    with pytest.raises(tts.ConfigError, match=r"test_outcome:Own returned \[\] without being awaited, but must be async"):
         tts.solve(SUM, 100, model="toy", strategy=part(tts.Strategy, run=run))
