@@ -16,14 +16,12 @@ from tts.backends.capabilities import require
 from tts.backends.function import FunctionBackend
 from tts.errors import CapabilityError, ConfigError, MissingDependency
 from tts.models.registry import ModelRecord
-from tts.places import is_at_its_place
-from tts.registry import Registry
+from tts.registry import Registry, is_at_its_place, parse_call
 from tts.search.plan import parse
 from tts.search.selections.majority import Majority
 from tts.search.strategies.best_of_n import BestOfN
 from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.solver.solver import Solver
-from tts.text_form import parse_call
 from tts.verifiers import VERIFIERS
 
 PARTS = '''

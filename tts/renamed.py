@@ -27,6 +27,8 @@ MODULES: dict[str, str] = {
     "tts.search.row_queue": "tts.search.lengths",
     "tts.search.row_sizes": "tts.search.lengths",
     "tts.solver.part_results": "tts.solver.outcome",
+    "tts.places": "tts.registry",
+    "tts.text_form": "tts.registry",
     "tts.moved": "removed: import paths of 0.1 ended with 0.2",
 }
 # public names of packages that load theirs on first use, by their full names

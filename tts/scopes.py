@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tts.errors import ConfigError, shown
-from tts.registry import Registry
-from tts.text_form import EVERYTHING, Scope, calls_in
+from tts.registry import EVERYTHING, Registry, Scope, calls_in
 
 TRUST_PLACES: Final = "TTS_TRUST_PLACES"  # environment variable: "1" lets files of data name places too; child processes inherit it
 

@@ -34,7 +34,7 @@ DOINGS: Mapping[str, Sequence[str]] = {
     "score": ("search/scoring.py", "search/prompts.py", "verifiers/"),
     "calls of the strategy": ("search/state.py", "search/search.py", "search/strategies/"),
     "begin and end of a run": (
-        "solver/", "allocator/", "trace/", "search/plan.py", "search/parts.py", "search/selections/", "text_form.py",
+        "solver/", "allocator/", "trace/", "search/plan.py", "search/parts.py", "search/selections/", "registry.py",
     ),
     "model": ("backends/",),
     "values and checks": ("",),

@@ -13,10 +13,9 @@ import pytest
 import tts
 from tts.checks import Count, Rule, above, check_int, check_number, check_text, choice, number, whole
 from tts.errors import ConfigError
-from tts.registry import Registry
+from tts.registry import Registry, parse_call
 from tts.search.ends import Tokens
 from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
-from tts.text_form import parse_call
 from tts.verifiers import VERIFIERS
 
 TABLES = (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS)

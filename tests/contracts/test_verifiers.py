@@ -21,9 +21,9 @@ from tests.support.programs import Judge as WritingJudge
 from tts.backends.base import Backend, Counters
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import VerifierError
+from tts.registry import parse_call
 from tts.search.ends import END, STEP
 from tts.search.search import Search
-from tts.text_form import parse_call
 from tts.types import Problem, Trajectory
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Verifier

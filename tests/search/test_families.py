@@ -11,12 +11,12 @@ from tests.support.runs import make_run, searched
 from tts.backends.base import Caps
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import CapabilityError, ConfigError, TTSError
+from tts.registry import parse_call
 from tts.search.families import FAMILIES, RunSetting, lacking, nearest
 from tts.search.needs import needs_of
 from tts.search.plan import parse
 from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.solver.settings import setting_of
-from tts.text_form import parse_call
 from tts.verifiers import VERIFIERS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "methods.md"

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tts.errors import ConfigError
+from tts.registry import parse_call
 from tts.search.ends import StopDecision
 from tts.search.parts import Plan, Strategy
 from tts.search.plan import parse
 from tts.search.selections.majority import Majority
-from tts.text_form import parse_call
 from tts.types import Candidate
 from tts.verifiers import VERIFIERS
 

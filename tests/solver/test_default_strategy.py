@@ -15,8 +15,8 @@ from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import ConfigError
 from tts.models import registry
+from tts.registry import parse_call
 from tts.solver.verifier_roles import own_verifier
-from tts.text_form import parse_call
 from tts.verifiers import VERIFIERS
 
 

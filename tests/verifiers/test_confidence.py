@@ -13,7 +13,7 @@ from tests.verifiers.paths import ROOT, path, wholes
 from tts.allocator import shipped
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import CapabilityError, ConfigError
-from tts.text_form import parse_call
+from tts.registry import parse_call
 from tts.verifiers import VERIFIERS
 from tts.verifiers.confidence import Confidence, groups
 

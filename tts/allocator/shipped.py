@@ -17,9 +17,8 @@ from typing import Any
 from tts.allocator.performance import PerformanceModel
 from tts.allocator.performance_file import REFIT
 from tts.models.registry import REINSTALL, SHIPPED
-from tts.places import place_of
+from tts.registry import Scope, place_of
 from tts.scopes import file_scope
-from tts.text_form import Scope
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Verifier
 

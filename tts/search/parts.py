@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from tts.checks import check_complete, check_parameters, check_part
 from tts.errors import ConfigError, shown
-from tts.registry import ClassName
+from tts.registry import ClassName, made_of, remember, state_of, text_of
 from tts.search.needs import Needs, stated
 from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
-from tts.text_form import made_of, remember, state_of, text_of
 from tts.types import Candidate
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ that have their default values.
 from __future__ import annotations
 
 from tts.errors import ConfigError, TTSError, unknown_name
-from tts.registry import Registry
+from tts.registry import EVERYTHING, Registry, Scope, calls_in
 from tts.search.parts import Plan
 from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
-from tts.text_form import EVERYTHING, Scope, calls_in
 
 
 def parse(text: str, scope: Scope = EVERYTHING) -> Plan:
@@ -88,4 +87,4 @@ def _table_of(name: str, scope: Scope) -> Registry | None:
 
 
 _TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)
-_PLACES = Registry("stop rule or selection", "tts.places", {})
+_PLACES = Registry("stop rule or selection", "tts.registry", {})

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, shown, unknown_name
-from tts.registry import Registry
+from tts.registry import EVERYTHING, Registry, Scope, calls_in
 from tts.scopes import RegisteredNames
 from tts.search.parts import Plan
 from tts.search.plan import parse
@@ -25,7 +25,6 @@ from tts.serve.searches import Order
 from tts.tasks.base import Task
 from tts.tasks.json import JsonTask
 from tts.tasks.schemas.limits import SchemaLimits
-from tts.text_form import EVERYTHING, Scope, calls_in
 from tts.types import Message, Problem
 from tts.verifiers.compatibility import RATED, check_rates
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from tts.checks import check_complete, check_part
 from tts.errors import ConfigError, shown
-from tts.registry import Registry
+from tts.registry import Registry, parse_call
 from tts.tasks.base import Task
-from tts.text_form import parse_call
 
 TASKS = {
     "arithmetic": "tts.tasks.arithmetic.task:ArithmeticTask",

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from tts.checks import check_complete, check_part
 from tts.errors import ConfigError, shown
-from tts.text_form import parse_call
+from tts.registry import parse_call
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Verifier, traits_of
 from tts.verifiers.function import FunctionVerifier, ScoreFunction

@@ -16,10 +16,10 @@ from tts.checks import check_int
 from tts.errors import ConfigError
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.registry import Scope
 from tts.scopes import file_scope
 from tts.search.plan import parse
 from tts.search.strategies.best_of_n import BestOfN
-from tts.text_form import Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from tts.errors import ConfigError
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.scoring_cost import cost_of
 from tts.experiments.study.record import RecordedSample
-from tts.registry import Registry
+from tts.registry import Registry, Scope, parse_call
 from tts.scopes import check_calls, file_scope
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.algorithms.embedding import Embedder, HashedNgrams
@@ -28,7 +28,6 @@ from tts.search.parts import Plan, Selected, Selection, StopRule
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.solver.verifier_roles import made
-from tts.text_form import Scope, parse_call
 from tts.types import Candidate, Problem, Status, Trajectory
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import StepScores, Verifier

@@ -20,6 +20,7 @@ from tts.experiments.run.forecast import cost_by_budget, scoring_of
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
+from tts.registry import EVERYTHING
 from tts.scopes import file_scope
 from tts.search.parts import Plan
 from tts.search.plan import parse, stored_text
@@ -29,7 +30,6 @@ from tts.solver.solver import Solver
 from tts.solver.verifier_roles import own_verifier
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
-from tts.text_form import EVERYTHING
 from tts.threads import in_thread
 from tts.types import Problem, Solution, Usage
 

@@ -11,12 +11,11 @@ from tts.errors import ConfigError, shown
 from tts.experiments import datasets
 from tts.experiments.datasets import DATASETS
 from tts.experiments.study.config import StudyConfig, as_list, study_config
-from tts.registry import Registry
+from tts.registry import EVERYTHING, Registry, Scope, calls_in
 from tts.scopes import RegisteredNames, check_calls, file_scope
 from tts.search.tables import SELECTIONS, STRATEGIES
 from tts.solver.verifier_roles import NO_VERIFIERS
 from tts.tasks import TABLE
-from tts.text_form import EVERYTHING, Scope, calls_in
 from tts.verifiers import VERIFIERS
 
 # Settings of a model that a store may have: rates, sizes, words. `task` and `verifier` are checked as texts; `headers` and `query` go to

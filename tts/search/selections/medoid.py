@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tts.checks import Rule, check_text, number
 from tts.errors import EngineError
+from tts.registry import parse_call
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.embedding import Embedder, HashedNgrams
 from tts.search.needs import Needs
@@ -19,7 +20,6 @@ from tts.search.parts import Selected, Selection
 from tts.search.search import Search
 from tts.search.selections._common import first_writing, no_answer, voters_of, with_weights
 from tts.search.tables import EMBEDDERS
-from tts.text_form import parse_call
 from tts.types import Candidate
 
 _FEW = 200  # texts that are compared in the event loop; more are compared beside it, within the time that is left

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.checks import Amount, Rule, check_text, choice, number
+from tts.registry import parse_call
 from tts.search.algorithms.apportioning import apportion
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.pruning import KeptLeaves, LevelTree, best_leaves
@@ -29,7 +30,6 @@ from tts.search.needs import Needs
 from tts.search.search import Search
 from tts.search.strategies.rebase import Counts, RewardBalanced
 from tts.search.tables import EMBEDDERS
-from tts.text_form import parse_call
 from tts.types import Trajectory
 
 _HIDDEN = "hidden"
