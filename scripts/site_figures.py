@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import tts  # noqa: E402
+from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES  # noqa: E402
 from tts.search.plan import parse  # noqa: E402
-from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES  # noqa: E402
 from tts.tasks.arithmetic.task import ArithmeticTask  # noqa: E402
 from tts.trace import svg  # noqa: E402
 from tts.verifiers import VERIFIERS  # noqa: E402

@@ -47,7 +47,7 @@ def _measured(cell: str, folder: str) -> str:
 
 def _methods(root: Path) -> Iterator[tuple[str, str, site_figures.Figure]]:
     """Yield each strategy, stop rule, selection and verifier with its page and its figure."""
-    from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
+    from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
     from tts.verifiers import VERIFIERS
 
     table = dict(_ROW.findall((root / "docs/reference/methods.md").read_text(encoding="utf-8")))

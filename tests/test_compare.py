@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import compare
-from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
+from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 
 
 def test_equal_code_records_equal_outcomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import tts
-from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
+from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.verifiers import VERIFIERS
 
 pytestmark = pytest.mark.docs

@@ -106,7 +106,7 @@ def test_the_snippets_run(document: str, tmp_path: Path) -> None:
 
 
 def test_the_readme_is_short_and_counts_the_parts() -> None:
-    from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
+    from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
     from tts.verifiers import VERIFIERS
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -17,10 +17,10 @@ from tts.backends.function import FunctionBackend
 from tts.errors import CapabilityError, ConfigError, MissingDependency
 from tts.models.registry import ModelRecord
 from tts.registry import Registry, is_at_its_place, parse_call
+from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.search.plan import parse
 from tts.search.selections.majority import Majority
 from tts.search.strategies.best_of_n import BestOfN
-from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.solver.solver import Solver
 from tts.verifiers import VERIFIERS
 

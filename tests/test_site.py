@@ -17,7 +17,7 @@ import pytest
 import tts
 from tests.support.browser import CHROMIUM
 from tests.support.devtools import tab
-from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
+from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.verifiers import VERIFIERS
 
 ROOT = Path(__file__).parents[1]

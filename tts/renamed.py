@@ -29,6 +29,7 @@ MODULES: dict[str, str] = {
     "tts.solver.part_results": "tts.solver.outcome",
     "tts.places": "tts.registry",
     "tts.text_form": "tts.registry",
+    "tts.search.tables": "tts.search.parts",
     "tts.moved": "removed: import paths of 0.1 ended with 0.2",
 }
 # public names of packages that load theirs on first use, by their full names

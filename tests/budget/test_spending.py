@@ -14,8 +14,8 @@ from tests.support.runs import check_books, make_run, searched
 from tts.backends.base import CAPABILITIES
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.search.needs import needs_of
+from tts.search.parts import STRATEGIES
 from tts.search.plan import parse
-from tts.search.tables import STRATEGIES
 from tts.types import Solution
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tts.errors import MissingDependency
-from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
+from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 
 TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)
 

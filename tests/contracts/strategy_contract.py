@@ -20,9 +20,8 @@ from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget, Rates
 from tts.errors import CapabilityError, ConfigError
 from tts.search.needs import needs_of
-from tts.search.parts import Plan, Selection, Strategy
+from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES, Plan, Selection, Strategy
 from tts.search.plan import parse
-from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.solver.solver import Solver
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, PairComparison, Traits

@@ -15,7 +15,7 @@ from tts.checks import Count, Rule, above, check_int, check_number, check_text, 
 from tts.errors import ConfigError
 from tts.registry import Registry, parse_call
 from tts.search.ends import Tokens
-from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
+from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.verifiers import VERIFIERS
 
 TABLES = (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS)

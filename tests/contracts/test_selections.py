@@ -15,9 +15,8 @@ from tests.contracts.walk import classes_with
 from tests.support.candidates import ScoredSearch, candidates, reordered
 from tests.support.repeats import repeats
 from tts.search.needs import needs_of
-from tts.search.parts import Selected, Selection
+from tts.search.parts import SELECTIONS, Selected, Selection
 from tts.search.plan import parse
-from tts.search.tables import SELECTIONS
 from tts.types import Candidate
 
 NAN = math.nan

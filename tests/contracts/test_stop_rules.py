@@ -9,9 +9,8 @@ import pytest
 
 from tests.contracts.walk import classes_with
 from tests.support.candidates import candidates
-from tts.search.parts import StopRule
+from tts.search.parts import STOP_RULES, StopRule
 from tts.search.plan import parse
-from tts.search.tables import STOP_RULES
 
 SEQUENCES: tuple[list[str | None], ...] = (
     ["a"] * 12,

@@ -8,7 +8,7 @@ from tests.support.judging import ApprovingToy
 from tests.support.revising import revising  # noqa: F401 - a fixture
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
-from tts.search.tables import STRATEGIES
+from tts.search.parts import STRATEGIES
 
 
 class TestSingle(StrategyContract):

@@ -14,8 +14,8 @@ from tts.errors import CapabilityError, ConfigError, TTSError
 from tts.registry import parse_call
 from tts.search.families import FAMILIES, RunSetting, lacking, nearest
 from tts.search.needs import needs_of
+from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.search.plan import parse
-from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.solver.settings import setting_of
 from tts.verifiers import VERIFIERS
 

@@ -14,7 +14,7 @@ from tests.support.runs import check_books, make_run, searched
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
-from tts.search.tables import STOP_RULES
+from tts.search.parts import STOP_RULES
 from tts.types import Candidate, Solution
 from tts.verifiers.toy import ToyVerifier
 

@@ -25,8 +25,8 @@ from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget
 from tts.registry import Registry
 from tts.search.lengths import MOST_ROWS as MOST_OF_A_WAVE
+from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.search.selections.league import fixtures
-from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.types import Solution
 from tts.verifiers.toy import ToyVerifier
 

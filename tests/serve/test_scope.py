@@ -17,8 +17,8 @@ from tests.serve.asking import ask, refused
 from tests.support import audit
 from tts.errors import TTSError
 from tts.scopes import OPEN_TEXTS, RegisteredNames
+from tts.search.parts import EMBEDDERS, SELECTIONS, STOP_RULES, STRATEGIES
 from tts.search.plan import parse
-from tts.search.tables import EMBEDDERS, SELECTIONS, STOP_RULES, STRATEGIES
 from tts.serve.orders import RUNS_PROGRAMS, RequestScope
 
 SCOPE = RequestScope(width=64, tokens=1000)

@@ -22,8 +22,8 @@ from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget, Rates
 from tts.errors import ConfigError, EngineError, TTSError, VerifierError
 from tts.randomness import hash64
+from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.search.plan import parse
-from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.types import Solution
 from tts.verifiers.confidence import Confidence
 from tts.verifiers.toy import ToyVerifier

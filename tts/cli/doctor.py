@@ -126,8 +126,8 @@ def device() -> str:
 def shown_lines(capabilities: Capabilities) -> list[tuple[str, str]]:
     """Return the table of a server's capabilities: the strategies that work with them, and those that do not, with what each lacks."""
     from tts.search.needs import needs_of
+    from tts.search.parts import STRATEGIES
     from tts.search.plan import parse
-    from tts.search.tables import STRATEGIES
 
     works: list[str] = []
     fails: list[str] = []

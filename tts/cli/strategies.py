@@ -36,7 +36,7 @@ def strategies(name: Name = None, *, setting: For = None) -> None:
     others lack.
     """
     from tts.errors import ConfigError
-    from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
+    from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 
     tables = (STRATEGIES, STOP_RULES, SELECTIONS)
     if setting is not None:
@@ -52,8 +52,8 @@ def strategies(name: Name = None, *, setting: For = None) -> None:
 
 def _list_runnable(words: str, console: Console) -> None:
     from tts.search.families import lacking, nearest
+    from tts.search.parts import STRATEGIES
     from tts.search.plan import parse
-    from tts.search.tables import STRATEGIES
     from tts.solver.settings import setting_of
 
     setting = setting_of(words)

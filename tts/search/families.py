@@ -13,8 +13,7 @@ from types import MappingProxyType
 from tts.backends.base import Caps
 from tts.errors import ConfigError
 from tts.search.needs import needs_of
-from tts.search.parts import Plan, Strategy
-from tts.search.tables import STRATEGIES
+from tts.search.parts import STRATEGIES, Plan, Strategy
 from tts.tasks.base import Task
 
 # Strategies of one kind, the simplest first; what cannot run is replaced by one of its own family, else of the first.

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from tts.errors import ConfigError, TTSError, unknown_name
 from tts.registry import EVERYTHING, Registry, Scope, calls_in
-from tts.search.parts import Plan
-from tts.search.tables import SELECTIONS, STOP_RULES, STRATEGIES
+from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES, Plan
 
 
 def parse(text: str, scope: Scope = EVERYTHING) -> Plan:

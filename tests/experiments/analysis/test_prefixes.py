@@ -8,8 +8,8 @@ import pytest
 from tests.experiments.pools import written
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_search import RecordedSearch, ReplayOutcome
+from tts.search.parts import STOP_RULES
 from tts.search.plan import parse
-from tts.search.tables import STOP_RULES
 
 SELECTIONS = ("majority", "majority(truncated='drop')", "weighted", "best", "best_of_majority")
 RULES = (

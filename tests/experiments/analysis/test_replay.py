@@ -12,10 +12,9 @@ from tts.errors import ConfigError
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, covered, imported_scores
 from tts.experiments.analysis.replay import COVERAGE, ReplayedCurve, replay, unanswered
-from tts.search.parts import Selected
+from tts.search.parts import SELECTIONS, STOP_RULES, Selected
 from tts.search.plan import parse
 from tts.search.selections.majority import Majority
-from tts.search.tables import SELECTIONS, STOP_RULES
 from tts.statistics import pass_at_k
 from tts.types import Problem
 

@@ -16,10 +16,9 @@ from tts.experiments.output.words import in_percent
 from tts.experiments.study.record import Result
 from tts.scopes import file_scope
 from tts.search.algorithms.calibration import Threshold, choose_threshold
-from tts.search.parts import Plan, Selection
+from tts.search.parts import SELECTIONS, Plan, Selection
 from tts.search.plan import parse
 from tts.search.selections.selective import Selective
-from tts.search.tables import SELECTIONS
 from tts.trace.trace import plain_values
 
 

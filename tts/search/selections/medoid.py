@@ -16,10 +16,9 @@ from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.embedding import Embedder, HashedNgrams
 from tts.search.needs import Needs
 from tts.search.parameters import Truncated
-from tts.search.parts import Selected, Selection
+from tts.search.parts import EMBEDDERS, Selected, Selection
 from tts.search.search import Search
 from tts.search.selections._common import first_writing, no_answer, voters_of, with_weights
-from tts.search.tables import EMBEDDERS
 from tts.types import Candidate
 
 _FEW = 200  # texts that are compared in the event loop; more are compared beside it, within the time that is left

@@ -14,10 +14,9 @@ from tts.checks import Amount, Text, check_parameters, choice
 from tts.errors import ConfigError, shown
 from tts.search.needs import Needs, needs_of
 from tts.search.parameters import Aggregate, Truncated
-from tts.search.parts import Selected, Selection
+from tts.search.parts import SELECTIONS, Selected, Selection
 from tts.search.search import Search
 from tts.search.selections._common import units_of
-from tts.search.tables import SELECTIONS
 from tts.types import Candidate
 
 

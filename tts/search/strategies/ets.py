@@ -27,9 +27,9 @@ from tts.search.algorithms.apportioning import apportion
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.pruning import KeptLeaves, LevelTree, best_leaves
 from tts.search.needs import Needs
+from tts.search.parts import EMBEDDERS
 from tts.search.search import Search
 from tts.search.strategies.rebase import Counts, RewardBalanced
-from tts.search.tables import EMBEDDERS
 from tts.types import Trajectory
 
 _HIDDEN = "hidden"
