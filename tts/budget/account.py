@@ -132,6 +132,9 @@ class Account:
         self._asleep = 0  # calls of this account that wait
         self._chain: tuple[Account, ...] = (self, *(() if parent is None else parent._chain))
         self._payers = {unit: chain for unit in UNITS if (chain := self._payers_of(unit))}
+        self.units = tuple(self._payers)
+        limited = [one for account in self._chain if (one := account._seconds) is not None]
+        self._least_seconds = min(limited, default=None)
         self._shared = {unit: payers[-1] for unit, payers in self._payers.items() if payers[-1] is not self}  # limited above
         self._changes_before = {unit: owner._changes[unit] for unit, owner in self._shared.items()}
 
@@ -148,11 +151,6 @@ class Account:
         return any(account._is_closed for account in self._chain)
 
     # What is left ---------------------------------------------------------------------------------------------------------------
-
-    @property
-    def units(self) -> tuple[str, ...]:
-        """The units that are limited here or above, but for `seconds`."""
-        return tuple(self._payers)
 
     @property
     def limits(self) -> dict[str, float]:
@@ -233,6 +231,8 @@ class Account:
     @property
     def deadline(self) -> float | None:
         """The clock's reading at which calls must have ended; None: time is not limited."""
+        if self._least_seconds is None:
+            return None
         own = None if self._seconds is None else (self._clock() if self.started is None else self.started) + self._seconds
         above = None if self._parent is None else self._parent.deadline
         known = [one for one in (own, above) if one is not None]
@@ -251,8 +251,7 @@ class Account:
 
     def keep_for_closing(self, seconds: float) -> None:
         """Keep seconds for what follows the search: at most a tenth of the limit."""
-        limits = [one for account in self._chain if (one := account._seconds) is not None]
-        self._closing = min(seconds, min(limits) / _CLOSING_SHARE) if limits else 0.0
+        self._closing = 0.0 if self._least_seconds is None else min(seconds, self._least_seconds / _CLOSING_SHARE)
 
     def check_time(self) -> None:
         """Raise Exhausted where the deadline has passed."""
@@ -467,7 +466,7 @@ class Account:
         wanted = {unit: amount for unit, amount in amounts.items() if amount and unit in self._payers}
         if not wanted:
             return True
-        if self.seconds_left == 0:
+        if self._least_seconds is not None and self.seconds_left == 0:
             return False
         with self._lock:
             if self.short_of(wanted) is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -317,7 +317,8 @@ class RowRunner:
             await self._prompts.handles([upcoming], queue.model)
         planned = await self._plan(queue, answered=answered, completed=completed)
         rows, wave, backend = planned.rows, planned.wave, self._backends[queue.model]
-        caps = [min(wave.cap, self.sizes.left_of(queue, row)) for row in rows]
+        rooms = [self.sizes.left_of(queue, row) for row in rows]
+        caps = [min(wave.cap, room) for room in rooms]
         assert min(caps) >= 1, f"a row was granted {min(caps)} tokens"
         kind = "rollout" if queue.scratch else "expand"
         lease = self._costs.account.lease(
@@ -328,7 +329,7 @@ class RowRunner:
             async with lease:
                 self._undo(queue, planned.rest, planned.cost)  # once the wave's own part is reserved
                 planned.rest.clear()
-                tasks = await self._begin(queue, planned, caps, lease)
+                tasks = await self._begin(queue, planned, zip(caps, rooms, strict=True), lease)
                 batch = self._batch(queue, tasks)
                 async with aclosing(batch.samples(lease)) as samples:
                     read = zip(rows, tasks, strict=True)
@@ -344,14 +345,15 @@ class RowRunner:
                 self.timed_out = self.timed_out or batch.timed_out
                 self._keep_scores(rows, planned.cost)
 
-    async def _begin(self, queue: RowQueue, planned: _Planned, caps: Sequence[int], lease: Lease) -> list[RowTask]:
+    async def _begin(self, queue: RowQueue, planned: _Planned, sizes: Iterable[tuple[int, int]], lease: Lease) -> list[RowTask]:
         """Return the tasks of a wave's rows, and note those that begin."""
         try:
             handles = await self._prompts.handles([row.path or row.parent for row in planned.rows], queue.model)
         except BaseException:
             lease.void()
             raise
-        tasks = [self._task_of(queue, *each) for each in zip(planned.rows, handles, planned.branches, caps, strict=False)]
+        begin = zip(planned.rows, handles, planned.branches, sizes, strict=False)
+        tasks = [self._task_of(queue, row, handle, branch, *size) for row, handle, branch, size in begin]
         if planned.rows[0].path is None:
             queue.begin(planned.rows)
         return tasks
@@ -476,18 +478,18 @@ class RowRunner:
             self._stops[key] = StopCondition(steps, at_step=thought or bool(texts) or queue.until is STEP, finished=over, at=texts or None)
         return self._stops[key]
 
-    def _task_of(self, queue: RowQueue, row: QueuedRow, handle: object, branch: int, cap: int) -> RowTask:
+    def _task_of(self, queue: RowQueue, row: QueuedRow, handle: object, branch: int, cap: int, room: int) -> RowTask:
         """Return the task of a row; one that begins takes a child index, hence a stream."""
         parent = row.parent
         if row.path is not None:
-            return RowTask(row.path, handle, row.path.stream, branch, cap, self.sizes.left_of(queue, row))
+            return RowTask(row.path, handle, row.path.stream, branch, cap, room)
         if queue.scratch:
             index = self._scratch_children.get(parent.node, 0)
             self._scratch_children[parent.node] = index + 1
         else:
             index = self._tree.next_child(parent)
         stream = child_stream(parent.stream, parent.num_tokens, index)
-        return RowTask(parent, handle, stream, branch, cap, self.sizes.left_of(queue, row))
+        return RowTask(parent, handle, stream, branch, cap, room)
 
     def _undo(self, queue: RowQueue, rows: Sequence[QueuedRow], cost: RowCost) -> None:
         """Return rows that did not start, or did not go on, to what they were."""
@@ -548,7 +550,7 @@ class RowRunner:
         (row,) = queue.take(1)
         self.check_usable([row.parent])
         queue.count += 1
-        self._take(queue, row, self._task_of(queue, row, None, 0, 0), Sample("", (), (), "cancelled", None, 0), timed_out=False)
+        self._take(queue, row, self._task_of(queue, row, None, 0, 0, 0), Sample("", (), (), "cancelled", None, 0), timed_out=False)
         return row
 
     def _note_failed(self, queue: RowQueue, row: QueuedRow) -> None:
