@@ -25,6 +25,7 @@ from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget
 from tts.registry import Registry
 from tts.search.lengths import MOST_ROWS as MOST_OF_A_WAVE
+from tts.search.lengths import QueuedRow, RowQueue
 from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.search.selections.league import fixtures
 from tts.types import Solution
@@ -171,6 +172,26 @@ def test_a_number_of_a_stop_rule_is_not_laid_out_before_it_is_reached(name: str,
 @pytest.mark.parametrize(("name", "number"), SELECTION_NUMBERS)
 def test_a_number_of_a_selection_is_not_laid_out_before_it_is_paid(name: str, number: str, unit: str) -> None:
     check_bounded(f"best_of_n(n=24) | {text_of(name, {number: GREATEST})}", unit)
+
+
+@pytest.mark.parametrize(
+    ("plan", "unit"),
+    [("mcts(width={})", "samples"), ("semantic_entropy(n={})", "verifier_calls"), ("mind_evolution(n={})", "verifier_calls")],
+)
+def test_a_wave_takes_no_more_rows_than_can_begin(plan: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = 0
+    take = RowQueue.take
+
+    def count(queue: RowQueue, number: int) -> list[QueuedRow]:
+        nonlocal taken
+        rows = take(queue, number)
+        taken += len(rows)
+        return rows
+
+    monkeypatch.setattr(RowQueue, "take", count)
+    solution, _, rows = measure(f"{plan.format(WIDTH)} | majority", unit)
+    assert solution.error is None
+    assert taken < 10 * rows
 
 
 def test_pairs_of_a_full_round_are_made_when_they_are_compared() -> None:

@@ -190,6 +190,7 @@ class RowQueue:
         until: where they end. sampling, model: of all. marks: of the thoughts of the first.
         scratch: whether they are of a rollout. width: most rows of a wave; 1 where each is judged before the next.
         redraw: whether a row that failed is drawn anew.
+        distinct: the number of different trajectories among the parents. A wave is planned by the longest of them.
 
     Attributes:
         begun: rows that were begun and not handed on. count: rows that were begun, those that failed left out. given_up: at their limit.
@@ -206,6 +207,7 @@ class RowQueue:
     scratch: bool = False
     width: int = MOST_ROWS
     redraw: bool = False
+    distinct: int = 1
     begun: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
     count: int = 0
     given_up: int = 0
@@ -397,19 +399,32 @@ class RowSizes:
 
     # What may begin, and go on --------------------------------------------------------------------------------------------------
 
-    def width(self, queue: RowQueue) -> int:
-        """Return the most rows that may begin now, whatever their lengths."""
+    def width(self, queue: RowQueue, *, completed: bool) -> int:
+        """Return the most rows that may begin now: no fewer than are planned, and no more than can be.
+
+        Args:
+            queue: The request.
+            completed: Whether there is a candidate.
+        """
         account = self._costs.account
         most = min(queue.left, queue.width)
         if queue.most is None and "samples" in account.units:
             most = min(most, max(1, account.available("samples")))
         if queue.most is None and (account.deadline is not None or math.isinf(most)):
             most = min(most, _UNBOUNDED_WIDTH if account.deadline is None else self._doubled())
-        if queue.until is END and most > 2 * self._begun and (parent := queue.peek()) is not None:  # as `sized` has it
-            cost = self._costs.row_cost(self._backends[queue.model], self._tree.path_tokens(parent))
-            cap = min(queue.sampling.max_tokens or NO_CAP, self.room(queue.model, parent))
-            most = min(most, max(1, 2 * self._begun, payable_rows(cost, cap, {unit: account.available(unit) for unit in account.units})))
+        if most > queue.distinct and (parent := queue.peek()) is not None:
+            most = min(most, max(queue.distinct, self._payable(queue, parent, completed=completed)))
         return int(most)
+
+    def _payable(self, queue: RowQueue, parent: Trajectory, *, completed: bool) -> float:
+        """Return the most rows like one after `parent` that `plan_rows` begins, where it begins more than one."""
+        left = {unit: self._costs.account.available(unit) for unit in self._costs.account.units}
+        cost = self._costs.row_cost(self._backends[queue.model], self._tree.path_tokens(parent))
+        sampled = left.get("samples", math.inf) + queue.distinct  # the first child of a path costs no sample
+        if queue.until is not END:
+            return min(sampled, payable_rows(cost, 1, left))
+        cap = min(queue.sampling.max_tokens or NO_CAP, self.room(queue.model, parent))
+        return min(sampled, max(2 * self._begun * completed, payable_rows(cost, cap, left)))
 
     def wave_request(
         self,

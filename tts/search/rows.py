@@ -380,7 +380,7 @@ class RowRunner:
         """Choose the rows of the next call: those that are open, else new ones; and plan how far they are written."""
         account, going_on = self._costs.account, queue.open_rows
         account.check_time()
-        rows = going_on or self._upcoming(queue)
+        rows = going_on or self._upcoming(queue, completed=completed)
         parents = [row.parent for row in rows]
         distinct = list({t.node: t for t in parents}.values())
         longest = max(map(self._tree.path_tokens, distinct))
@@ -441,9 +441,9 @@ class RowRunner:
                 raise Exhausted(unit)
         return limit_to_share(bound, needed, held, left, shares)
 
-    def _upcoming(self, queue: RowQueue) -> list[QueuedRow]:
+    def _upcoming(self, queue: RowQueue, *, completed: bool) -> list[QueuedRow]:
         """Take the rows of a queue that may begin now, up to the first that fills the context."""
-        rows = queue.take(self.sizes.width(queue))
+        rows = queue.take(self.sizes.width(queue, completed=completed))
         self.check_usable([row.parent for row in rows])
         fits = next((i for i, row in enumerate(rows) if self._fills(queue, row.parent)), len(rows))
         queue.give_back(rows[fits:])  # a later wave ends those that fill the context
@@ -635,7 +635,8 @@ class RowRunner:
         turns = chain.from_iterable(repeat(parents) if most is None and parents else repeat(parents, most or 0))
         rows = None if most is None else most * len(parents)
         marks = parents[0].marks if parents else THINK
-        made = RowQueue(turns, rows, until, sampling or self.sampling, model, marks, scratch, width, redraw)
+        distinct = len({t.node for t in parents})
+        made = RowQueue(turns, rows, until, sampling or self.sampling, model, marks, scratch, width, redraw, distinct)
         if not redraw and any(t.parent is not None for t in parents):
             # rows that cost no sample begin first: paths go on before copies of them branch off
             waiting = made.take(min(rows or 0, len(parents)))  # in later turns every row is a further branch
