@@ -32,7 +32,7 @@ DOINGS: Mapping[str, Sequence[str]] = {
     "row": ("search/rows.py", "search/ends.py", "search/tree.py", "thoughts.py"),
     "candidate": ("search/answers.py", "tasks/", "search/stop_rules/"),
     "score": ("search/scoring.py", "search/prompts.py", "verifiers/"),
-    "calls of the strategy": ("search/state.py", "search/search.py", "search/strategies/"),
+    "calls of the strategy": ("search/search.py", "search/strategies/"),
     "begin and end of a run": (
         "solver/", "allocator/", "trace/", "search/plan.py", "search/parts.py", "search/selections/", "registry.py",
     ),
