@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -107,6 +108,9 @@ ONE_IN = {
     "verifiers/code/test_cheats.py::test_none_passes_where_calls_are_compared_with_data": 2,
     "verifiers/code/test_right_programs.py": 3,
 }  # fmt: skip
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell, where tests of Ctrl-C would wait for ever
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples that hypothesis draws: few in `make test`, many in `make test-slow`.
 with contextlib.suppress(ImportError):  # absent where only the tests of a GPU run
