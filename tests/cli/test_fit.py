@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tts.allocator.performance import PerformanceModel
 from tts.cli.app import app
+from tts.errors import ConfigError
+from tts.experiments.api import Study
+from tts.experiments.store.store import Store
 
 pytest.importorskip("yaml")
 STUDY = """
@@ -104,3 +108,28 @@ def test_a_damaged_file_is_one_line_with_its_cure(tts, runs, tmp_path, assert_er
         f"the performance model {str(file)!r}: curves['best_of_n | majority'].sizes[1] is nan, but must be a finite number",
         "make it again with tts fit",
     )  # fmt: skip
+
+
+def test_imported_samples_are_fitted_as_drawn_ones_are(tts, tmp_path: Path) -> None:
+    rows, store, out = tmp_path / "rows.jsonl", str(tmp_path / "s.sqlite"), tmp_path / "performance.json"
+    lines = (
+        {"problem": str(p), "answer": str(0 if s * 20 < p * 16 else s), "reference": "0", "tokens": 9}
+        for p in range(20)
+        for s in range(1, 17)
+    )
+    rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert tts("import", str(rows), "--name", "mine", "--model", "mine-7b", "--store", store).exit_code == 0
+    fitted = tts("fit", "mine", "--store", store, "--out", str(out))
+    assert fitted.exit_code == 0, fitted.output
+    found = PerformanceModel.load(out)
+    assert (found.model, found.task, found.problems, found.source) == ("mine-7b", "math", 20, "mine")
+    with pytest.raises(ConfigError, match="imported samples, which no model of it draws"):
+        Study.stored("mine", store=store).run(progress=False)
+
+
+def test_the_task_of_imported_samples_may_name_no_code_of_a_store(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        store.begin("mine", {"configuration": {"imported": {"name": "mine", "task": "elsewhere:Task"}}})
+        assert any("elsewhere:Task" in line for line in store.check().foreign)
+    with pytest.raises(ConfigError, match="elsewhere:Task"):
+        _ = Study.stored("mine", store=tmp_path / "s.sqlite").imported

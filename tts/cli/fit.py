@@ -31,12 +31,13 @@ def fit(
     --strategy "auto(model='FILE')" uses the model, for other problems than it was fitted to. Strategies may name models beside the policy,
     best_of_n(writer='large').
     """
-    from tts.experiments.analysis.performance_fit import PerformanceData, of_what
+    from tts.experiments.analysis.performance_fit import PerformanceData, of_imported, of_what
     from tts.experiments.api import Study
 
     found = [Study.stored(name, store=store) for name in studies or [None]]
     data = PerformanceData.of((result for study in found for result in study.results()), unit=unit)
-    policy, task, models = of_what(found[0].config, data.cell)
+    imported = found[0].imported
+    policy, task, models = of_imported(imported, data.cell) if imported is not None else of_what(found[0].config, data.cell)
     model = data.fitted(model=policy, task=task, models=models, source=", ".join(study.name for study in found))
     model.save(out)
     _print(data, model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -33,7 +33,7 @@ from tts.experiments.store.store import Store, default_store
 from tts.experiments.study.config import StudyConfig, study_config
 from tts.experiments.study.file import read_study
 from tts.experiments.study.record import Result, StoredStudy
-from tts.experiments.study.stored import check_servers, stored_config
+from tts.experiments.study.stored import check_servers, imported_settings, stored_config
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,6 +118,14 @@ class Study(Replayable):
                 self._config = stored_config(found.runs[-1].snapshot)
             self._of_store = True
         return self._config
+
+    @property
+    def imported(self) -> Mapping[str, Any] | None:
+        """How its samples were imported, by the names of `ImportSettings`; None: it has models that draw them."""
+        if self._config is not None:
+            return None
+        with self._opened() as (_, found):
+            return imported_settings(found.runs[-1].snapshot)
 
     @property
     def name(self) -> str:

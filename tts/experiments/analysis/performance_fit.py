@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -208,6 +208,16 @@ def of_what(config: StudyConfig, cell: Cell) -> tuple[str, str, dict[str, str]]:
         iter(load_problems(config.model_copy(update={"problems": [source.model_copy(update={"limit": 1})]}))[cell.dataset].values())
     )
     return policy.name, tasks.get(problem.task or config.task or policy.task).name, {role: one.name for role, one in records.items()}
+
+
+def of_imported(settings: Mapping[str, Any], cell: Cell) -> tuple[str, str, dict[str, str]]:
+    """Return the same as `of_what` for imported samples, whose study has no models.
+
+    Args:
+        settings: Of the import, by the names of `ImportSettings`.
+        cell: One of its cells.
+    """
+    return cell.model, tasks.get(settings.get("task", "math")).name, {"policy": cell.model}
 
 
 def _held_out(text: str, sizes: Floats, predicted: Floats, right: Floats) -> HeldOut:

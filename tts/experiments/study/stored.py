@@ -37,9 +37,37 @@ def stored_config(snapshot: Mapping[str, Any]) -> StudyConfig:
     Raises:
         ConfigError: It names what a store may not name, or is no configuration that is valid here.
     """
-    for fault in configuration_faults(snapshot["configuration"], file_scope()):
+    if imported_settings(snapshot) is not None:
+        raise ConfigError(
+            "the study has imported samples, which no model of it draws", hint="name a study of tts run, or write one for tts sample"
+        )
+    return study_config({**_configuration(snapshot), **{name: snapshot[name] for name in ("concurrency",) if name in snapshot}})
+
+
+def imported_settings(snapshot: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return how the samples of a study were imported, by the names of `ImportSettings`.
+
+    Args:
+        snapshot: The snapshot, as the store has it.
+
+    Returns:
+        None for a study that was run.
+
+    Raises:
+        ConfigError: It names what a store may not name, or has no configuration.
+    """
+    found = _configuration(snapshot).get("imported")
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+
+def _configuration(snapshot: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration in a snapshot, whose texts name nothing that a store may not name."""
+    found = snapshot.get("configuration")
+    if not isinstance(found, dict):
+        raise ConfigError(f"the configuration of the study is {shown(found)}, but must be settings by name", hint="tts runs --check")
+    for fault in configuration_faults(found, file_scope()):
         raise fault
-    return study_config({**snapshot["configuration"], "concurrency": snapshot["concurrency"]})
+    return cast("dict[str, Any]", found)
 
 
 def check_servers(config: StudyConfig) -> None:
@@ -94,7 +122,7 @@ def configuration_faults(configuration: Any, scope: Scope) -> Iterator[ConfigErr
     """Yield what is wrong with the texts of a study's configuration.
 
     Args:
-        configuration: The configuration as plain values; imported samples have no parts.
+        configuration: The configuration as plain values; imported samples have a task, and no other parts.
         scope: What texts may name.
     """
     if scope is EVERYTHING or not isinstance(configuration, dict):
@@ -105,11 +133,11 @@ def configuration_faults(configuration: Any, scope: Scope) -> Iterator[ConfigErr
 
     for text in as_list(configuration.get("strategies")):
         yield from _faults(text, lambda given: _check_plan(given, scope))
-    yield from within(TABLE, configuration.get("task"))
+    for of in (configuration, _mapping(configuration.get("imported"))):
+        yield from within(TABLE, of.get("task"))
     models = [one for one in _values(configuration.get("models")) if isinstance(one, dict)]
     for one in models:
-        settings = one.get("settings")
-        own = cast("dict[str, Any]", settings) if isinstance(settings, dict) else {}
+        own = _mapping(one.get("settings"))
         yield from within(BACKENDS, one.get("backend"))
         yield from within(TABLE, own.get("task"))
         yield from within(VERIFIERS, own.get("verifier") or None)
@@ -161,6 +189,11 @@ def _faults(given: Any, check: Callable[[Any], object]) -> Iterator[ConfigError]
             check(given)
         except ConfigError as failure:
             yield failure
+
+
+def _mapping(given: Any) -> dict[str, Any]:
+    """Return a mapping unchanged; an empty one for any other value."""
+    return cast("dict[str, Any]", given) if isinstance(given, dict) else {}
 
 
 def _values(given: Any) -> list[Any]:
