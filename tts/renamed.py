@@ -6,7 +6,8 @@ A value is the full name of the successor, several joined by " and ", or "remove
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 _DRAFTS = "removed: drafts made searches of many rows no faster"
 
@@ -26,6 +27,7 @@ MODULES: dict[str, str] = {
     "tts.search.row_batch": "tts.search.rows",
     "tts.search.row_queue": "tts.search.lengths",
     "tts.search.row_sizes": "tts.search.lengths",
+    "tts.solver.last_resort": "tts.search.search",
     "tts.solver.part_results": "tts.solver.outcome",
     "tts.places": "tts.registry",
     "tts.text_form": "tts.registry",
@@ -33,7 +35,18 @@ MODULES: dict[str, str] = {
     "tts.moved": "removed: import paths of 0.1 ended with 0.2",
 }
 # public names of packages that load theirs on first use, by their full names
-NAMES: dict[str, str] = {}
+NAMES: dict[str, str] = {
+    "tts.budget.Meter": "tts.budget.Account",
+    "tts.budget.Grant": "tts.budget.Lease",
+    "tts.tasks.TaskProtocol": "tts.tasks.base.Task",
+    "tts.tasks.base.TaskProtocol": "tts.tasks.base.Task",
+    "tts.tasks.base.KeyedTaskProtocol": "tts.tasks.base.Task",
+    "tts.verifiers.base.VerifierProtocol": "tts.verifiers.base.Verifier",
+    "tts.search.ends.StopRuleProtocol": "tts.search.parts.StopRule",
+    "tts.search.plan.StrategyProtocol": "tts.search.parts.Strategy",
+    "tts.search.search.SearchState": "tts.search.search.Search",
+    "tts.search.search.state_of": "removed: a search is one class, tts.Search, and shows its parts itself",
+}
 # members of a search
 SEARCH: dict[str, str] = {
     "Search.spent": "Search.account.spent",
@@ -50,6 +63,17 @@ def renamed(name: str) -> str | None:
     if now is None:
         return None
     return f"{name} was {now}" if now.startswith("removed: ") else f"{name} is {now} since 0.3"
+
+
+def refuse_old_names(module: str) -> Callable[[str], NoReturn]:
+    """Return the `__getattr__` of a module, which says what to use in place of its names of 0.2."""
+
+    def refuse(name: str) -> NoReturn:
+        if line := renamed(f"{module}.{name}"):
+            raise ImportError(line)  # `from module import name` would hide an AttributeError and its line
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return refuse
 
 
 class _Finder:

@@ -527,3 +527,18 @@ def test_waiting_for_more_ends_with_the_next_amount_that_is_freed() -> None:
         await asyncio.wait_for(waiting, LIMIT_S)
 
     asyncio.run(run())
+
+
+def test_a_call_that_outlives_its_part_gives_back_what_it_held() -> None:
+    account = Account(Budget(tokens=1000))
+    part = account.part(tokens=500)
+
+    async def run() -> None:
+        async with part.open_search().lease({"tokens": 300}, kind="expand") as lease:
+            part.close()
+            assert account.reserved("tokens") == 300
+            lease.spend(spend(7))
+
+    asyncio.run(run())
+    assert (account.left, account.spent["tokens"]) == ({"tokens": 993}, 7)
+    check_balanced(account)

@@ -28,7 +28,7 @@ from typing import NoReturn, Self
 
 from tts.budget.books import UNITS, Amounts, Books
 from tts.budget.budget import USD_UNIT, Budget, Rates, check_units, format_limits
-from tts.budget.ledger import Call, Ledger
+from tts.budget.ledger import Call, Ledger, priced
 from tts.display import grid
 from tts.errors import BudgetExceeded, ConfigError
 from tts.types import Usage
@@ -529,6 +529,8 @@ class Account:
                     account._changes[unit] += 1
                 self._note_direct(unit, -amount)
                 payers[-1]._wake(unit)
+                if payers[-1]._is_closed:  # a call that its part did not wait for has ended
+                    payers[-1].refund()
 
     def _note_direct(self, unit: str, amount: int) -> None:
         """Count what this account itself holds, for those that wait for it."""
@@ -754,35 +756,6 @@ class Lease:
     def void(self) -> None:
         """Take the lease back: nothing was called, and no row is added to the ledger."""
         self._is_void = True
-
-
-def priced(usage: Usage, rates: Rates | None, known: Amounts | None = None) -> tuple[Usage, dict[str, int]]:
-    """Return a usage with its flops and dollars, and what it spends by unit.
-
-    Args:
-        usage: The tokens and seconds of a call.
-        rates: The rates of the model that was called; None: none was.
-        known: The flops and dollars in whole units, where they do not follow from the rates.
-    """
-    flops = usd = 0
-    if rates is not None:
-        if known is None:
-            computed = usage.prompt_tokens + usage.verifier_tokens
-            reused = (usage.reused_tokens or 0) + usage.verifier_reused_tokens
-            generated = usage.generated_tokens + usage.cancelled_tokens
-            known = {unit: rates.cost(unit, computed=computed, reused=reused, generated=generated) for unit in ("flops", "usd")}
-        flops, usd = known["flops"], known["usd"]
-        is_unpriced = rates.usd_in is None or rates.usd_out is None
-        usage = dataclasses.replace(usage, flops=None if rates.flops is None else flops, usd=None if is_unpriced else usd / USD_UNIT)
-    return usage, {
-        "tokens": usage.tokens,
-        "generated_tokens": usage.generated_tokens + usage.cancelled_tokens,
-        "verifier_tokens": usage.verifier_tokens,
-        "verifier_calls": usage.verifier_calls,
-        "samples": usage.samples,
-        "flops": flops,
-        "usd": usd,
-    }
 
 
 def read_limits(given: Budget | float | Account) -> Budget | Account:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tts.budget.budget import USD_UNIT, Rates
 from tts.types import Usage
 
 
@@ -71,3 +72,32 @@ def sum_usage(usages: Sequence[Usage]) -> Usage:
 def sum_known(counts: Sequence[int | None]) -> int | None:
     """Return the sum of counts; None where one is not known."""
     return None if None in counts else sum(count or 0 for count in counts)
+
+
+def priced(usage: Usage, rates: Rates | None, known: Mapping[str, int] | None = None) -> tuple[Usage, dict[str, int]]:
+    """Return a usage with its flops and dollars, and what it spends by unit.
+
+    Args:
+        usage: The tokens and seconds of a call.
+        rates: The rates of the model that was called; None: none was.
+        known: The flops and dollars in whole units, where they do not follow from the rates.
+    """
+    flops = usd = 0
+    if rates is not None:
+        if known is None:
+            computed = usage.prompt_tokens + usage.verifier_tokens
+            reused = (usage.reused_tokens or 0) + usage.verifier_reused_tokens
+            generated = usage.generated_tokens + usage.cancelled_tokens
+            known = {unit: rates.cost(unit, computed=computed, reused=reused, generated=generated) for unit in ("flops", "usd")}
+        flops, usd = known["flops"], known["usd"]
+        is_unpriced = rates.usd_in is None or rates.usd_out is None
+        usage = dataclasses.replace(usage, flops=None if rates.flops is None else flops, usd=None if is_unpriced else usd / USD_UNIT)
+    return usage, {
+        "tokens": usage.tokens,
+        "generated_tokens": usage.generated_tokens + usage.cancelled_tokens,
+        "verifier_tokens": usage.verifier_tokens,
+        "verifier_calls": usage.verifier_calls,
+        "samples": usage.samples,
+        "flops": flops,
+        "usd": usd,
+    }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tts.checks import check_int, check_number, check_text
 from tts.errors import ConfigError, shown
+from tts.renamed import refuse_old_names
 
 
 class Until(Enum):
@@ -201,3 +202,7 @@ class SearchEnded(Exception):
     def out_of_budget(self) -> bool:
         """Whether a limit ended it other than time, and no stop rule."""
         return self.stop is None and self.reason.startswith("budget") and self.reason != "budget: seconds"
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refuse_old_names(__name__)

@@ -27,7 +27,7 @@ from tts.budget.ledger import Call
 from tts.characters import in_whole_characters
 from tts.checks import check_int, check_number, check_text, checked_prompt
 from tts.errors import ConfigError, shown
-from tts.renamed import renamed
+from tts.renamed import refuse_old_names, renamed
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import CountedEmbedder, Embedder, HashedNgrams, refuse_unpriced
 from tts.search.answers import Answers, Candidates
@@ -782,3 +782,7 @@ async def learn_length(search: Search, end: SearchEnded) -> bool:
         return False
     await complete_best(search)
     return True
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refuse_old_names(__name__)

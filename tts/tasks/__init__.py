@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tts.checks import check_complete, check_part
 from tts.errors import ConfigError, shown
 from tts.registry import Registry, parse_call
+from tts.renamed import refuse_old_names
 from tts.tasks.base import Task
 
 TASKS = {
@@ -66,3 +67,7 @@ def _made(found: Any, what: str) -> Task:
 def _complete(task: Any, what: str) -> Task:
     check_part(task, Task, what)
     return task
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refuse_old_names(__name__)

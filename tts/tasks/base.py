@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tts.registry import ClassName
+from tts.renamed import refuse_old_names
 from tts.tasks.framing import OPEN_ENDED, Framing
 from tts.types import Problem, Prompt
 
@@ -150,3 +151,7 @@ def find_stop(text: str, stops: Sequence[str], start: int = 0) -> int | None:
         return at + len(stops[0]) if at >= 0 else None
     ends = [at + len(stop) for stop in stops if (at := text.find(stop, start)) >= 0]
     return min(ends) if ends else None
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refuse_old_names(__name__)
