@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.allocator.test_performance import COVERAGE, model
 from tts.allocator import shipped
 from tts.allocator.auto import Auto
 from tts.allocator.gauges import Gauge, PromptProbe
+from tts.allocator.length_forecast import LengthForecast
 from tts.allocator.performance import PerformanceModel
 from tts.errors import ConfigError
 
@@ -235,3 +237,20 @@ def test_saving_replaces_the_file_as_a_whole(tmp_path, monkeypatch):
     found.save(tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.json", "own.json"]
+
+
+def test_only_a_small_regular_file_is_read(tmp_path: Path) -> None:
+    large, pipe = tmp_path / "large.json", tmp_path / "pipe.json"
+    with large.open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    os.mkfifo(pipe)  # opening it would wait for a writer
+    for place, why in (
+        (Path("/dev/zero"), "no regular file"),
+        (pipe, "no regular file"),
+        (tmp_path, "no regular file"),
+        (large, "more than 64 MiB"),
+    ):
+        with pytest.raises(ConfigError, match=f"{place}' cannot be read: it .*{why}"):
+            shipped.load(str(place))
+        with pytest.raises(ConfigError, match=f"{place}' cannot be read: it .*{why}"):
+            LengthForecast.load(place)

@@ -27,6 +27,7 @@ from tts.allocator.ridge import ridge
 from tts.characters import in_whole_characters
 from tts.checks import check_number
 from tts.errors import ConfigError, shown
+from tts.files import read_small
 from tts.search.algorithms.embedding import HashedNgrams
 from tts.search.lengths import QUANTILE
 from tts.types import Problem
@@ -106,9 +107,10 @@ class LengthForecast:
             ConfigError: the file is not there, or damaged.
         """
         try:
-            data: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as failure:
-            raise ConfigError(f"the forecast {str(path)!r} cannot be read: {failure}", hint=_REFIT) from None
+            data: Any = json.loads(read_small(Path(path)))
+        except (OSError, ValueError, RecursionError) as failure:
+            why = failure.strerror if isinstance(failure, OSError) else str(failure)
+            raise ConfigError(f"the forecast {str(path)!r} cannot be read: {why}", hint=_REFIT) from None
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise ConfigError(f"{str(path)!r} is no forecast of lengths of format {_FORMAT}", hint=_REFIT)
         weight: Any = data.get("weight")

@@ -27,6 +27,7 @@ from tts.allocator.difficulty import RATES, Floats, Population, Whole
 from tts.allocator.gauges import Gauge, PromptProbe, to_data
 from tts.allocator.performance_file import FORMAT, REFIT
 from tts.errors import ConfigError, unknown_name
+from tts.files import read_small
 
 MOST: Final = 128  # size of the greatest table, in samples
 
@@ -176,7 +177,7 @@ class PerformanceModel:
             ConfigError: the file cannot be read, or `from_json`.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_small(Path(path))
         except UnicodeDecodeError:
             raise ConfigError(f"the performance model {str(path)!r} cannot be read: it is not UTF-8 text", hint=cure) from None
         except (OSError, ValueError) as failure:  # a path with a character that no path may have is a ValueError

@@ -133,8 +133,8 @@ def configuration_faults(configuration: Any, scope: Scope) -> Iterator[ConfigErr
 
     for text in as_list(configuration.get("strategies")):
         yield from _faults(text, lambda given: _check_plan(given, scope))
-    for of in (configuration, _mapping(configuration.get("imported"))):
-        yield from within(TABLE, of.get("task"))
+    yield from within(TABLE, configuration.get("task"))
+    yield from within(TABLE, _mapping(configuration.get("imported")).get("task"))
     models = [one for one in _values(configuration.get("models")) if isinstance(one, dict)]
     for one in models:
         own = _mapping(one.get("settings"))
