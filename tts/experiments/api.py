@@ -28,7 +28,7 @@ from tts.experiments.output.look import Look, Palette
 from tts.experiments.output.report import report
 from tts.experiments.run.progress import show_progress
 from tts.experiments.run.runner import PreparedStudy, RunSummary, run
-from tts.experiments.store.rows import unpacked
+from tts.experiments.store.bodies import source_in
 from tts.experiments.store.store import Store, default_store
 from tts.experiments.study.config import StudyConfig, study_config
 from tts.experiments.study.file import read_study
@@ -342,7 +342,9 @@ class Study(Replayable):
             if form is None:
                 return export(opened.results(found.id), path)
             bodies = ((result, opened.source(result.cell.key)) for result in opened.results(found.id))
-            return export_samples(((result, {} if body is None else unpacked(body)) for result, body in bodies), path, form)
+            return export_samples(
+                ((result, {} if body is None else source_in(result.cell.key, body)) for result, body in bodies), path, form
+            )
 
     def _pools(self) -> Sequence[ProblemPool]:
         with self._opened() as (opened, found):

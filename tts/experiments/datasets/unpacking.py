@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
@@ -74,6 +75,24 @@ def read_bounded(place: str, stream: Readable) -> bytes:
         check_row(place, size)
         parts.append(part)
     return b"".join(parts)
+
+
+def unpack(place: str, packed: bytes) -> bytes:
+    """Return what was compressed by zlib, as one row.
+
+    Args:
+        place: What names it in an error.
+        packed: The compressed bytes.
+
+    Raises:
+        ConfigError: It is too large. zlib.error: It is damaged.
+    """
+    stream = zlib.decompressobj()
+    found = stream.decompress(packed, largest_row() + 1)
+    check_row(place, len(found))
+    if not stream.eof:
+        raise zlib.error("it ends too early")
+    return found
 
 
 def bounded_lines(file: Path, lines: IO[bytes]) -> Iterator[bytes]:

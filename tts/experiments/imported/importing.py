@@ -101,7 +101,7 @@ class ImportSettings:
 
 
 class ImportedSamples(NamedTuple):
-    """One problem of an import: its result with the recorded samples, and their texts as `store.rows.unpacked` reads them."""
+    """One problem of an import: its result with the recorded samples, and their texts as `store.bodies.source_in` reads them."""
 
     result: Result
     source: bytes

@@ -21,7 +21,7 @@ from tts.experiments.output.export import replaced, write_json_lines
 from tts.experiments.study.record import Result
 from tts.trace.trace import plain_values
 
-# A result with candidates, and what they were imported from, as `store.rows.unpacked` gives it; {}: they were not imported.
+# A result with candidates, and what they were imported from, as `store.bodies.source_in` gives it; {}: they were not imported.
 Sampled = tuple[Result, Mapping[str, Any]]
 _GRADE: Final = {True: "C", False: "I", None: "N"}
 

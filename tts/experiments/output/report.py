@@ -24,9 +24,10 @@ from tts.experiments.analysis.table import table
 from tts.experiments.output import plots
 from tts.experiments.output.look import Palette
 from tts.experiments.output.tables import columns
+from tts.experiments.store.bodies import search_in
 from tts.experiments.study.record import Result, StoredStudy
 from tts.trace.html import SLOT, embedded, script_hash, sealed, viewer
-from tts.trace.trace import Trace, winning_node
+from tts.trace.trace import winning_node
 
 if TYPE_CHECKING:
     from tts.experiments.store.store import Store
@@ -93,7 +94,7 @@ def _shown(store: Store, result: Result) -> dict[str, Any]:
     """Return a recorded search as the page's script reads it."""
     cell, recorded = result.cell, store.trace(result.cell.key)
     assert recorded is not None, "a recorded search stays in its store"
-    trace = Trace.from_json(recorded.decode("utf-8"))
+    trace = search_in(cell.key, recorded)
     limits = str(Budget(**cell.budget))  # pyright: ignore[reportArgumentType]
     return {
         "problem": cell.problem,

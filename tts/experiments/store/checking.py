@@ -9,10 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
+from tts.errors import ConfigError
+from tts.experiments.store.bodies import source_in
+from tts.experiments.store.rows import CONDITION, cell_of, condition_of, result_of, runs_of
+from tts.experiments.study.record import Cell
 from tts.experiments.study.stored import condition_faults, configuration_faults
 from tts.scopes import file_scope
 
@@ -58,21 +63,48 @@ def checked(db: sqlite3.Connection) -> StoreCheck:
     has_sums = db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'checksums'").fetchone() is not None
     sums, joined = ("sha256", "LEFT JOIN checksums USING (cell)") if has_sums else ("NULL", "")
     whole, unknown, last = 0, 0, 0
-    damaged: list[str] = []
+    damaged: dict[int, str] = {}  # keys by cell
     while rows := db.execute(
         f"SELECT cell, key, failed, results.body, drawn, trace, {sums} FROM results JOIN cells ON cells.id = cell"
         f" LEFT JOIN traces USING (cell) {joined} WHERE cell > ? ORDER BY cell LIMIT ?",
         (last, _PAGE),
     ).fetchall():
-        for _, key, *parts, known in rows:
+        for cell, key, *parts, known in rows:
             if known is None:
                 unknown += 1
             elif _holds(key, parts, known):
                 whole += 1
             else:
-                damaged.append(str(key))
+                damaged[cell] = str(key)
         last = rows[-1][0]
-    return StoreCheck(whole, unknown, tuple(damaged), (), tuple(dict.fromkeys(_foreign(db))))
+    faults = tuple(islice(_unreadable(db, damaged), _MOST_FAULTS))
+    return StoreCheck(whole, unknown, tuple(damaged.values()), faults, tuple(dict.fromkeys(_foreign(db))))
+
+
+def _unreadable(db: sqlite3.Connection, damaged: Container[int]) -> Iterator[str]:
+    """Yield why rows cannot be read, except for damaged results. Their checksums may hold: who wrote them may have computed these too."""
+    plain = Cell(key="", dataset="", problem="", model="", setting="", strategy="", budget={}, seed=0)
+    condition = {name: getattr(plain, name) for name in CONDITION}
+
+    def result(row: int, body: str, drawn: bytes | None) -> object:
+        return result_of(row, plain, body, drawn, 0)
+
+    readers: list[tuple[str, Callable[..., object]]] = [
+        ("SELECT id, body FROM conditions ORDER BY id", condition_of),
+        ("SELECT cell, body FROM members ORDER BY cell", lambda row, body: cell_of(row, "", condition, body)),
+        ("SELECT id, begun_at, snapshot FROM runs ORDER BY id", lambda *run: runs_of(0, "", [run])),
+        ("SELECT cell, body, drawn FROM results ORDER BY cell", result),
+    ]
+    if db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sources'").fetchone():  # a store without imports has none
+        readers.append(("SELECT cell, body FROM sources ORDER BY cell", source_in))
+    for query, reader in readers:
+        for row in db.execute(query):
+            if reader is result and row[0] in damaged:
+                continue
+            try:
+                reader(*row)
+            except ConfigError as failure:
+                yield failure.cause
 
 
 def _foreign(db: sqlite3.Connection) -> Iterator[str]:

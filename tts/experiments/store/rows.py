@@ -13,11 +13,13 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.errors import shown
+from tts.experiments.store.bodies import damaged, packed_value, reading, value_in, whole_record
+from tts.experiments.study.record import Cell, RecordedSample, Result, StoredRun
 from tts.trace.trace import plain_values
 from tts.types import Usage
 
-_CONDITION: Final = ("dataset", "model", "setting", "verifiers", "strategy", "budget")
+CONDITION: Final = ("dataset", "model", "setting", "verifiers", "strategy", "budget")
 _APART: Final = frozenset({"cell", "usage", "confidence", "lost_tokens", "drawn"})  # fields of a result with their own format
 
 
@@ -44,7 +46,7 @@ def identity_of(snapshot: Mapping[str, Any]) -> str:
 
 def condition_body(cell: Cell) -> str:
     """Return what a cell shares with all cells of its row of the table, names of data set and model included."""
-    return to_json({name: plain_values(getattr(cell, name)) for name in _CONDITION})
+    return to_json({name: plain_values(getattr(cell, name)) for name in CONDITION})
 
 
 def cell_body(cell: Cell) -> str:
@@ -52,10 +54,57 @@ def cell_body(cell: Cell) -> str:
     return to_json([cell.problem, cell.group, cell.seed])
 
 
-def cell_of(key: str, condition: Mapping[str, Any], body: str) -> Cell:
-    """Return a cell from its key, its parsed condition, which all its cells share, and its own body."""
-    problem, group, seed = json.loads(body)
-    return Cell(key=key, problem=problem, group=group, seed=seed, **condition)
+def runs_of(study: int, name: Any, rows: Sequence[tuple[int, float, str]]) -> tuple[StoredRun, ...]:
+    """Return the starts of a study.
+
+    Args:
+        study: Its number in the store.
+        name: Its name.
+        rows: Of each start its number, when it began, and its snapshot.
+
+    Raises:
+        ConfigError: One is damaged, or there is none.
+    """
+    if not rows or not isinstance(name, str):
+        raise damaged("studies", study, f"its name is {shown(name)}, and it has {len(rows)} runs")
+    found = list[StoredRun]()
+    for number, begun_at, snapshot in rows:
+        with reading("runs", number):
+            found.append(StoredRun(float(begun_at), value_in(snapshot, dict)))
+    return tuple(found)
+
+
+def condition_of(row: int, body: str) -> dict[str, Any]:
+    """Return what the cells of a condition share.
+
+    Args:
+        row: Its number in the store.
+        body: Its body.
+
+    Raises:
+        ConfigError: It is damaged.
+    """
+    with reading("conditions", row):
+        found = value_in(body, dict)
+        whole_record(Cell(key="", problem="", seed=0, **found))
+        return found
+
+
+def cell_of(row: int, key: str, condition: Mapping[str, Any], body: str) -> Cell:
+    """Return a cell.
+
+    Args:
+        row: Its number in the store.
+        key: Its key.
+        condition: Its parsed condition, which all its cells share.
+        body: Its own body.
+
+    Raises:
+        ConfigError: It is damaged.
+    """
+    with reading("members", row):
+        problem, group, seed = value_in(body, list)
+        return whole_record(Cell(key=key, problem=problem, group=group, seed=seed, **condition))
 
 
 def result_body(result: Result) -> str:
@@ -70,23 +119,40 @@ def _told(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain_values(value) for name, default in defaults.items() if (value := getattr(record, name)) != default}
 
 
-def result_of(cell: Cell, body: str, drawn: bytes | None, lost_tokens: int) -> Result:
-    """Return a result from its cell, its body and its packed candidates."""
-    fields = json.loads(body)
-    fields["usage"] = Usage(**fields["usage"])
-    fields["warnings"] = tuple(fields.get("warnings", ()))
-    fields["confidence"] = _number(fields["confidence"])
-    return Result(cell=cell, lost_tokens=lost_tokens, drawn=None if drawn is None else _unpacked(drawn), **fields)
+def result_of(row: int, cell: Cell, body: str, drawn: bytes | None, lost_tokens: int) -> Result:
+    """Return a result.
+
+    Args:
+        row: The number of its cell in the store.
+        cell: Its cell.
+        body: Its body.
+        drawn: Its packed candidates; None: they were not recorded.
+        lost_tokens: Of earlier runs of the cell.
+
+    Raises:
+        ConfigError: It is damaged, or too large.
+    """
+    with reading("results", row):
+        told = value_in(body, dict)
+        told["usage"] = whole_record(Usage(**told["usage"]))
+        told["warnings"] = tuple(told.get("warnings", ()))
+        told["confidence"] = _number(told["confidence"])
+        candidates = None if drawn is None else _unpacked(row, drawn)
+        return whole_record(Result(cell=cell, lost_tokens=lost_tokens, drawn=candidates, **told))
 
 
-def unpacked(source: bytes) -> dict[str, Any]:
-    """Return what samples were imported from: prompt, reference, tests, task, and the text of each sample or None."""
-    return json.loads(zlib.decompress(source))
+def tokens_of(row: int, body: str) -> int:
+    """Return the tokens that a result spent.
 
+    Args:
+        row: The number of its cell in the store.
+        body: Its body.
 
-def tokens_of(body: str) -> int:
-    """Return the tokens that a result spent, from its body."""
-    return Usage(**json.loads(body)["usage"]).tokens
+    Raises:
+        ConfigError: It is damaged.
+    """
+    with reading("results", row):
+        return whole_record(Usage(**value_in(body, dict)["usage"])).tokens
 
 
 def packed(drawn: Sequence[RecordedSample] | None) -> bytes | None:
@@ -96,13 +162,13 @@ def packed(drawn: Sequence[RecordedSample] | None) -> bytes | None:
     return zlib.compress(to_json(plain_values(drawn)).encode("ascii"), 1)
 
 
-def _unpacked(drawn: bytes) -> tuple[RecordedSample, ...]:
-    rows = json.loads(zlib.decompress(drawn))
+def _unpacked(number: int, drawn: bytes) -> tuple[RecordedSample, ...]:
+    rows = packed_value(f"the row {number} of the table results", drawn, list)
     for row in rows:
         row["scores"] = {role: _number(score) for role, score in row["scores"].items()}
         for name in ("steps", "outcomes"):
             row[name] = {role: tuple(map(_number, scores)) for role, scores in row.get(name, {}).items()}
-    return tuple(RecordedSample(**row) for row in rows)
+    return tuple(whole_record(RecordedSample(**row)) for row in rows)
 
 
 def _number(value: float | None) -> float:

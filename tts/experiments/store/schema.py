@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from tts.errors import ConfigError, TTSError
+from tts.experiments.datasets.unpacking import LARGEST_ROW, largest_row
 
 VERSION: Final = 3  # of the tables below; raised with every incompatible change
 APPLICATION: Final = 0x74747331  # "tts1", in the header of the file
@@ -81,6 +82,7 @@ def connect(path: Path) -> sqlite3.Connection:
             if not _is_store(connection, path):
                 _make(connection, path)
             connection.execute("PRAGMA synchronous = NORMAL")  # commits survive the process, but not always a power cut
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))  # another person may have written it
             connection.execute("PRAGMA cache_size = -65536")  # KiB
         return connection
     except BaseException:
@@ -148,6 +150,8 @@ def explained(path: Path) -> Generator[None]:
         yield
     except sqlite3.Error as failure:
         kind = getattr(failure, "sqlite_errorname", "")
+        if not kind and isinstance(failure, sqlite3.OperationalError):  # of Python itself: a text that is no UTF-8
+            kind = "SQLITE_CORRUPT"
         for prefix, (cause, hint) in _FAILURES.items():
             if kind.startswith(prefix):
                 raise TTSError(f"store {path}: {cause}; what was finished is kept", hint=hint) from failure
@@ -156,6 +160,10 @@ def explained(path: Path) -> Generator[None]:
 
 _FAILURES: Final = {
     "SQLITE_FULL": ("the disk is full", "make room, then run the same command again: it goes on where it stopped"),
+    "SQLITE_TOOBIG": (
+        "a text in it is longer than one row may be",
+        f"if you trust who wrote it, raise the bound: {LARGEST_ROW}=256 in the environment (MiB)",
+    ),
     "SQLITE_BUSY": (f"another process has kept it locked for {WAIT_S:g} seconds", "end that process, or name another file with --store"),
     "SQLITE_CORRUPT": ("the file is damaged", "name another file with --store, or put back a copy of this one"),
     "SQLITE_NOTADB": ("the file is damaged", "name another file with --store, or put back a copy of this one"),

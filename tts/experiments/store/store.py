@@ -9,13 +9,11 @@ has a cell under two names has its result under both.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Self
@@ -23,9 +21,21 @@ from typing import Any, Final, Self
 from tts.errors import ConfigError, unknown_name
 from tts.experiments.store.checking import StoreCheck, checked, checksum
 from tts.experiments.store.merging import carry_over
-from tts.experiments.store.rows import cell_body, cell_of, condition_body, identity_of, packed, result_body, result_of, to_json, tokens_of
+from tts.experiments.store.rows import (
+    cell_body,
+    cell_of,
+    condition_body,
+    condition_of,
+    identity_of,
+    packed,
+    result_body,
+    result_of,
+    runs_of,
+    to_json,
+    tokens_of,
+)
 from tts.experiments.store.schema import CHECKSUMS, SOURCES, connect, explained
-from tts.experiments.study.record import RESULT_VERSION, Cell, Result, StoredRun, StoredStudy
+from tts.experiments.study.record import RESULT_VERSION, Cell, CellCounts, Result, StoredStudy
 
 _PAGE: Final = 1000  # results read in one query
 _BATCH: Final = 10_000  # cells added in one transaction
@@ -34,20 +44,6 @@ _BATCH: Final = 10_000  # cells added in one transaction
 def default_store() -> Path:
     """Return the default file: `.tts/store.sqlite` in the working directory."""
     return Path(".tts", "store.sqlite")
-
-
-@dataclass(frozen=True, slots=True)
-class CellCounts:
-    """The cells of a study by state. Each cell is in one of them, however many names it has.
-
-    Args:
-        done: has a result. failed: has a result with an error. pending: has none, and no process runs it. leased: is running.
-    """
-
-    done: int
-    failed: int
-    pending: int
-    leased: int
 
 
 class Store:
@@ -207,7 +203,7 @@ class Store:
                 (study, now, worker, count),
             ).fetchall()
             db.executemany("INSERT INTO attempts (cell, worker, ends) VALUES (?, ?, ?)", ((row[0], worker, now + seconds) for row in rows))
-        return [cell_of(key, self._condition(condition), body) for _, key, condition, body in rows]
+        return [cell_of(row, key, self._condition(condition), body) for row, key, condition, body in rows]
 
     def beat(self, worker: str, spent: Mapping[str, int], *, seconds: float = 60.0) -> None:
         """Renew a worker's leases, and record what it has spent. Cells that were leased to another worker meanwhile stay with that one.
@@ -275,7 +271,7 @@ class Store:
                 (study,),
             ).fetchall()
             for cell, body in failed:
-                _lose(db, cell, "failed", tokens_of(body))
+                _lose(db, cell, "failed", tokens_of(cell, body))
                 db.execute("DELETE FROM results WHERE cell = ?", (cell,))
                 db.execute("DELETE FROM traces WHERE cell = ?", (cell,))
                 db.execute(CHECKSUMS)
@@ -319,8 +315,8 @@ class Store:
             " WHERE study = ? AND (members.cell, condition) > (?, ?) ORDER BY members.cell, condition LIMIT ?",
             (self._clock(), study, *last, _PAGE),
         ):
-            for _, condition, key, cell, result, candidates, lost in rows:
-                yield result_of(cell_of(key, self._condition(condition), cell), result, candidates, lost or 0)
+            for row, condition, key, cell, result, candidates, lost in rows:
+                yield result_of(row, cell_of(row, key, self._condition(condition), cell), result, candidates, lost or 0)
             last = rows[-1][:2]
 
     def check(self) -> StoreCheck:
@@ -347,13 +343,13 @@ class Store:
         return int(row[0])
 
     def _study(self, number: int, name: str, created_at: float) -> StoredStudy:
-        runs = self._read("SELECT begun_at, snapshot FROM runs WHERE study = ? ORDER BY begun_at, id", (number,))
+        runs = self._read("SELECT id, begun_at, snapshot FROM runs WHERE study = ? ORDER BY begun_at, id", (number,))
         counts = self.counts(number)
         return StoredStudy(
             id=number,
             name=name,
             created_at=created_at,
-            runs=tuple(StoredRun(begun_at, json.loads(snapshot)) for begun_at, snapshot in runs),
+            runs=runs_of(number, name, runs),
             cells=counts.done + counts.failed + counts.pending + counts.leased,
             done=counts.done,
             failed=counts.failed,
@@ -363,7 +359,7 @@ class Store:
         """Return a condition, as one object for all its cells."""
         if number not in self._conditions:
             (row,) = self._read("SELECT body FROM conditions WHERE id = ?", (number,))
-            self._conditions[number] = json.loads(row[0])
+            self._conditions[number] = condition_of(number, row[0])
         return self._conditions[number]
 
     def _read(self, query: str, values: Any = ()) -> list[Any]:

@@ -118,3 +118,17 @@ class StoredStudy:
     cells: int
     done: int
     failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellCounts:
+    """The cells of a study by state. Each cell is in one of them, however many names it has.
+
+    Args:
+        done: has a result. failed: has a result with an error. pending: has none, and no process runs it. leased: is running.
+    """
+
+    done: int
+    failed: int
+    pending: int
+    leased: int

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tts import tasks
 from tts.errors import ConfigError
+from tts.experiments.store.bodies import search_in
 from tts.experiments.verifier_report.measures import StepGold
 from tts.tasks.arithmetic import countdown, reading
 from tts.tasks.arithmetic.judging import judge, judge_countdown
@@ -25,7 +26,7 @@ def step_gold(trace_of: Callable[[str], bytes | None]) -> StepGold:
     def gold(key: str, place: int) -> Sequence[bool] | None:
         if key not in kept:
             recorded = trace_of(key)
-            kept[key] = {} if recorded is None else _verdicts(Trace.from_json(recorded.decode("utf-8")))
+            kept[key] = {} if recorded is None else _verdicts(search_in(key, recorded))
         return kept[key].get(place)
 
     return gold

@@ -1,0 +1,172 @@
+"""How what a store has in its columns becomes values: what is damaged is one line that names its table, its row and the cure.
+
+Another person may have written the store, so that any column may have any value, and a small one may unpack to gigabytes.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+import zlib
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeVar
+
+from tts.errors import ConfigError, TTSError, shown
+from tts.experiments.datasets.unpacking import unpack
+from tts.trace.trace import Trace
+
+_FAULTS: Final = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError, zlib.error)
+_MOST: Final = 1 << 63  # below which all counts of a store are
+_UNBOUNDED: Final = frozenset({"seed", "flops"})  # which may be above it
+_T = TypeVar("_T")
+
+
+def damaged(table: str, row: object, why: str) -> ConfigError:
+    """Return the error for a row that no store wrote.
+
+    Args:
+        table: Its table.
+        row: What names it there.
+        why: What is wrong with it.
+    """
+    return ConfigError(
+        f"the row {shown(row)} of the table {table} of the store is damaged: {why}",
+        hint="list what is damaged with tts runs --check, and put back a copy of the file",
+    )
+
+
+@contextmanager
+def reading(table: str, row: object) -> Generator[None]:
+    """Turn what a damaged row raises within a block into one line.
+
+    Args:
+        table: Its table.
+        row: What names it there.
+
+    Raises:
+        ConfigError: The row is damaged, or too large.
+    """
+    try:
+        yield
+    except TTSError:
+        raise
+    except _FAULTS as failure:
+        raise damaged(table, row, f"{type(failure).__name__}: {shown(str(failure))}") from failure
+
+
+def value_in(body: Any, kind: type[_T]) -> _T:
+    """Return the value of a JSON text.
+
+    Args:
+        body: The text.
+        kind: What the value must be, `dict` or `list`.
+
+    Raises:
+        TypeError: It is another. ValueError, RecursionError: The text is no JSON.
+    """
+    if not isinstance(body, str):
+        raise TypeError(f"it is {shown(body)}, but must be a text")
+    found = json.loads(body)
+    if not isinstance(found, kind):
+        raise TypeError(f"it is {shown(found)}, but must be a {kind.__name__}")
+    return found
+
+
+def packed_value(place: str, body: Any, kind: type[_T]) -> _T:
+    """Return the value of a compressed JSON text, which is at most as large as one row may be.
+
+    Args:
+        place: What names it in an error.
+        body: The compressed text.
+        kind: What the value must be, `dict` or `list`.
+
+    Raises:
+        ConfigError: It is too large. TypeError, ValueError, RecursionError, zlib.error: It is damaged.
+    """
+    if not isinstance(body, bytes):
+        raise TypeError(f"it is {shown(body)}, but must be bytes")
+    return value_in(unpack(place, body).decode("utf-8"), kind)
+
+
+def source_in(row: object, body: Any) -> dict[str, Any]:
+    """Return what samples were imported from: prompt, reference, tests, task, and the text of each sample or None.
+
+    Args:
+        row: What names the row of `sources`.
+        body: Its body.
+
+    Raises:
+        ConfigError: It is damaged, or too large.
+    """
+    with reading("sources", row):
+        return packed_value(f"the row {row} of the table sources", body, dict)
+
+
+def search_in(row: object, body: Any) -> Trace:
+    """Return a recorded search.
+
+    Args:
+        row: What names the row of `traces`.
+        body: Its trace.
+
+    Raises:
+        ConfigError: It is damaged.
+    """
+    with reading("traces", row):
+        text = body.decode("utf-8")
+        try:
+            return Trace.from_json(text)
+        except ConfigError as failure:
+            raise damaged("traces", row, failure.cause) from failure
+
+
+def whole_record(record: _T) -> _T:
+    """Return a record unchanged whose fields have the types that its class states.
+
+    Args:
+        record: A dataclass of `tts.experiments.study.record`, or a `Usage`.
+
+    Raises:
+        TypeError: A field has another. ValueError: A number is too large.
+    """
+    for name, kind in _kinds(type(record)):
+        _check(name, getattr(record, name), kind)
+    return record
+
+
+class _Kind(NamedTuple):
+    """The types that a value may have, and what the values within it may be."""
+
+    types: frozenset[type]
+    within: _Kind | None
+
+
+@cache
+def _kinds(record: type) -> tuple[tuple[str, _Kind], ...]:
+    """Return the fields of a record of plain values; what is a record itself was checked when it was made."""
+    hints = typing.get_type_hints(record)
+    return tuple((f.name, _kind(hints[f.name])) for f in fields(record) if f.name not in ("cell", "usage", "drawn"))
+
+
+def _kind(hint: Any) -> _Kind:
+    found, within = set[type](), None
+    for part in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):
+        origin, args = typing.get_origin(part) or part, typing.get_args(part)
+        if origin is Mapping or origin is tuple:
+            within = _kind(args[origin is Mapping])
+        found |= {float, int} if origin is float else {dict} if origin is Mapping else {origin}
+    return _Kind(frozenset(found), within)
+
+
+def _check(name: str, value: Any, kind: _Kind) -> None:
+    if type(value) not in kind.types:
+        raise TypeError(f"{name} is {shown(value)}")
+    if type(value) is int and name not in _UNBOUNDED and not -_MOST <= value < _MOST:
+        raise ValueError(f"{name} is {shown(value)}")
+    if kind.within is not None and value:
+        for one in value.values() if isinstance(value, dict) else value:
+            _check(name, one, kind.within)
