@@ -259,6 +259,7 @@ UNSCOPED = {
     ("scores.py", "made(verifier)"),  # checked before
     ("steps.py", "tasks.get(trace.task)"),  # of three names
     ("performance_fit.py", "tasks.get(problem.task or config.task or policy.task)"),  # of a study, as above
+    ("performance_fit.py", "tasks.get(settings.get('task', 'math'))"),  # of an import, whose texts `imported_settings` has checked
 }
 
 

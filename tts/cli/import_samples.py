@@ -38,14 +38,19 @@ def import_samples(  # noqa: PLR0913 - the options of the command
     Usual fields are problem, sample, prompt, text, answer, reference, correct, tokens and scores. A row is one sample, or one problem with
     lists of samples. Answers alone are enough.
     """
+    from tts.errors import ConfigError
     from tts.experiments.imported.importing import Import, ImportSettings, rows_of
     from tts.experiments.imported.source import Source, SourceFacts
     from tts.experiments.store.store import Store, default_store
 
     settings = ImportSettings(name=name or files[0].stem, task=task, model=model, verdicts=verdicts, tokenizer=tokenizer, programs=programs)
     source, facts = Source(fields=_fields(field or ()), form=form, filter=filter, scorer=scorer), SourceFacts()
-    with Import(rows_of(files, source, facts), settings, facts) as found, Store(store or default_store()) as opened:
-        found.save(opened)
+    try:
+        with Import(rows_of(files, source, facts), settings, facts) as found, Store(store or default_store()) as opened:
+            found.save(opened)
+    except ConfigError as failure:
+        failure.hint = failure.hint or "correct it, or leave it out; tts import --help lists forms and fields"
+        raise
     typer.echo(visible("\n".join([f"imported {settings.name}", *found.report.lines()])))
 
 

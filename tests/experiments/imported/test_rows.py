@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import tts
 from tests.experiments.imported.test_pool import ROWS
+from tts.cli.app import app
 from tts.errors import ConfigError
 
 
@@ -54,3 +57,36 @@ def test_replayed_curves_are_a_table():
     header, first, second = pool.table(pool.replay(["pass@k", "best_of_n | majority"], [1]), "csv").splitlines()
     assert header.startswith("dataset,group,model,verifier,strategy")
     assert ("pass@k" in first, "best_of_n | majority" in second) == (True, True)
+
+
+@pytest.mark.parametrize("field", ["tokens", "verifier_tokens", "like", "shared", "same"])
+@pytest.mark.parametrize("count", [1e300, 1 << 63, (1 << 40) + 1, "9" * 5000, str(1 << 63)])
+def test_counts_that_no_model_reaches_are_refused_by_field_and_row(field: str, count: float | str) -> None:
+    with pytest.raises(ConfigError, match=rf"^row 2: its {field} is .*, but must be (at most 1,099,511,627,776|a whole number)") as caught:
+        tts.Pool.from_rows([{"problem": "a", "answer": "1"}, {"problem": "a", "answer": "1", field: count}])
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("last", "cut"),
+    [
+        *((text, True) for text in ('{"answer": "3', '{"answer": 3', '{"answer": tr', '{"answer": -', '{"answer":', "{")),
+        *((text, False) for text in ("answer", '{"answer": 3}}', "{'answer': 3}", '{"answer": 3,}', "[" * 100_000)),
+    ],
+)
+def test_a_file_ends_in_the_middle_of_a_line_only_where_more_text_could_make_it_json(tmp_path: Path, last: str, cut: bool) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"problem": "a", "answer": "1"}\n' + last)
+    with pytest.raises(ConfigError, match="line 2: it is no JSON") as caught:
+        tts.Pool.from_jsonl(file)
+    assert ("ends in the middle of this line" in str(caught.value)) is cut
+
+
+def test_errors_of_an_import_tell_of_rows_and_not_of_strategies(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"problem": "a", "answer": "1", "tokens": 1e300}\n')
+    told = CliRunner().invoke(app, ["import", str(file), "--store", str(tmp_path / "s.sqlite")])
+    assert told.exit_code == 2
+    assert "its tokens is 1e+300" in told.output
+    assert "strategies" not in told.output
+    assert "hint: correct it, or leave it out" in told.output

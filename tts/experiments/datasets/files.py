@@ -67,13 +67,21 @@ def read_json_lines(file: Path) -> Iterator[PlacedRow]:
 
 def _json_object(line: bytes) -> dict[str, object] | BadRow:
     try:
-        row = json.loads(line.decode("utf-8-sig"))
+        text = line.decode("utf-8-sig")
+        row = json.loads(text)
     except UnicodeDecodeError:
         return BadRow("it is no UTF-8")
     except (ValueError, RecursionError) as failure:
-        cut = "" if line.endswith(b"\n") else ", and the file ends in the middle of this line"
+        is_cut = not line.endswith(b"\n") and isinstance(failure, json.JSONDecodeError) and _ends_early(failure)
+        cut = ", and the file ends in the middle of this line" if is_cut else ""
         return BadRow(f"it is no JSON{cut}: {failure}")
     return row if isinstance(row, dict) else BadRow("it is no JSON object")
+
+
+def _ends_early(failure: json.JSONDecodeError) -> bool:
+    """Return whether more text could have made JSON of it: a value is missing at its end, or is begun there."""
+    rest = failure.doc[failure.pos :].rstrip()
+    return failure.msg.startswith("Unterminated") or any(word.startswith(rest) for word in ("true", "false", "null", "-0"))
 
 
 def read_csv(file: Path) -> Iterator[PlacedRow]:

@@ -38,6 +38,8 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _OF_SAMPLE: Final = USUAL.keys() - {"problem", "prompt", "reference", "tests", "written_tests", "group"}
 _SHOW_SAMPLES: Final = ("text", "answer", "correct")  # a row has at least one of them
+_MOST: Final = 1 << 40  # of a count
+_DIGITS: Final = 4300  # of a number, fewer than which Python reads
 _WORDS: Final = {"true": True, "false": False, "1": True, "0": False}
 
 Names = Mapping[str, "str | Mapping[str, str]"]  # field of each meaning; of scores and steps also one for each role
@@ -286,15 +288,17 @@ def whole_number(value: Any, name: str) -> int | None:
     """Return a count, such as of tokens; None: it is not given.
 
     Raises:
-        BadRow: it is no whole number of at least 0.
+        BadRow: it is no whole number of at least 0, or above 2 ** 40, so that sums of any number of samples stay exact.
     """
     if value is None or value == "":
         return None
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _DIGITS else value
     if isinstance(number, float) and number.is_integer():
         number = int(number)
     if type(number) is not int or number < 0:
         raise BadRow(f"its {name} is {shown(value)}, but must be a whole number of at least 0")
+    if number > _MOST:
+        raise BadRow(f"its {name} is {shown(value)}, but must be at most {_MOST:,}")
     return number
 
 

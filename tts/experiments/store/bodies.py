@@ -9,11 +9,11 @@ import json
 import types
 import typing
 import zlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from tts.errors import ConfigError, TTSError, shown
 from tts.experiments.datasets.unpacking import unpack
@@ -168,5 +168,5 @@ def _check(name: str, value: Any, kind: _Kind) -> None:
     if type(value) is int and name not in _UNBOUNDED and not -_MOST <= value < _MOST:
         raise ValueError(f"{name} is {shown(value)}")
     if kind.within is not None and value:
-        for one in value.values() if isinstance(value, dict) else value:
+        for one in cast("Iterable[Any]", value.values() if isinstance(value, dict) else value):
             _check(name, one, kind.within)
