@@ -263,7 +263,9 @@ def test_what_stands_behind_a_name_but_is_no_part_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "package"), [(STRATEGIES, tts.strategies), (SELECTIONS, tts.selections), (STOP_RULES, tts.stop_rules)], ids=str
+    ("table", "package"),
+    [(STRATEGIES, tts.strategies), (SELECTIONS, tts.selections), (STOP_RULES, tts.stop_rules)],
+    ids=["strategies", "selections", "stop rules"],
 )
 def test_the_names_of_a_package_are_those_of_its_table(table: Registry, package: ModuleType) -> None:
     places = [place.partition(":") for place in table.entries.values() if place.startswith(f"{package.__name__}.")]
