@@ -85,7 +85,8 @@ def unpack(place: str, packed: bytes) -> bytes:
         packed: The compressed bytes.
 
     Raises:
-        ConfigError: It is too large. zlib.error: It is damaged.
+        ConfigError: It is too large.
+        zlib.error: It is damaged.
     """
     stream = zlib.decompressobj()
     found = stream.decompress(packed, largest_row() + 1)

@@ -25,7 +25,7 @@ _UNBOUNDED: Final = frozenset({"seed", "flops"})  # which may be above it
 _T = TypeVar("_T")
 
 
-def damaged(table: str, row: object, why: str) -> ConfigError:
+def damage_error(table: str, row: object, why: str) -> ConfigError:
     """Return the error for a row that no store wrote.
 
     Args:
@@ -55,7 +55,7 @@ def reading(table: str, row: object) -> Generator[None]:
     except TTSError:
         raise
     except _FAULTS as failure:
-        raise damaged(table, row, f"{type(failure).__name__}: {shown(str(failure))}") from failure
+        raise damage_error(table, row, f"{type(failure).__name__}: {shown(str(failure))}") from failure
 
 
 def value_in(body: Any, kind: type[_T]) -> _T:
@@ -85,7 +85,8 @@ def packed_value(place: str, body: Any, kind: type[_T]) -> _T:
         kind: What the value must be, `dict` or `list`.
 
     Raises:
-        ConfigError: It is too large. TypeError, ValueError, RecursionError, zlib.error: It is damaged.
+        ConfigError: It is too large.
+        TypeError, ValueError, RecursionError, zlib.error: It is damaged.
     """
     if not isinstance(body, bytes):
         raise TypeError(f"it is {shown(body)}, but must be bytes")
@@ -121,7 +122,7 @@ def search_in(row: object, body: Any) -> Trace:
         try:
             return Trace.from_json(text)
         except ConfigError as failure:
-            raise damaged("traces", row, failure.cause) from failure
+            raise damage_error("traces", row, failure.cause) from failure
 
 
 def whole_record(record: _T) -> _T:

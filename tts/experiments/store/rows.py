@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tts.errors import shown
-from tts.experiments.store.bodies import damaged, packed_value, reading, value_in, whole_record
+from tts.experiments.store.bodies import damage_error, packed_value, reading, value_in, whole_record
 from tts.experiments.study.record import Cell, RecordedSample, Result, StoredRun
 from tts.trace.trace import plain_values
 from tts.types import Usage
@@ -66,7 +66,7 @@ def runs_of(study: int, name: Any, rows: Sequence[tuple[int, float, str]]) -> tu
         ConfigError: One is damaged, or there is none.
     """
     if not rows or not isinstance(name, str):
-        raise damaged("studies", study, f"its name is {shown(name)}, and it has {len(rows)} runs")
+        raise damage_error("studies", study, f"its name is {shown(name)}, and it has {len(rows)} runs")
     found = list[StoredRun]()
     for number, begun_at, snapshot in rows:
         with reading("runs", number):
@@ -137,7 +137,7 @@ def result_of(row: int, cell: Cell, body: str, drawn: bytes | None, lost_tokens:
         told["usage"] = whole_record(Usage(**told["usage"]))
         told["warnings"] = tuple(told.get("warnings", ()))
         told["confidence"] = _number(told["confidence"])
-        candidates = None if drawn is None else _unpacked(row, drawn)
+        candidates = None if drawn is None else _unpack_samples(row, drawn)
         return whole_record(Result(cell=cell, lost_tokens=lost_tokens, drawn=candidates, **told))
 
 
@@ -162,7 +162,7 @@ def packed(drawn: Sequence[RecordedSample] | None) -> bytes | None:
     return zlib.compress(to_json(plain_values(drawn)).encode("ascii"), 1)
 
 
-def _unpacked(number: int, drawn: bytes) -> tuple[RecordedSample, ...]:
+def _unpack_samples(number: int, drawn: bytes) -> tuple[RecordedSample, ...]:
     rows = packed_value(f"the row {number} of the table results", drawn, list)
     for row in rows:
         row["scores"] = {role: _number(score) for role, score in row["scores"].items()}
