@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
+import warnings
 
 import pytest
 
 import tts
 from tts import renamed
+from tts.registry import parse_call
+from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 
 ROWS = [*renamed.MODULES.items(), *renamed.NAMES.items()]
 
@@ -69,3 +73,22 @@ def test_names_are_refused_by_one_finder() -> None:
     before = list(sys.meta_path)
     renamed.install()
     assert sys.meta_path == before
+
+
+def known_parts() -> list[tuple[str, type]]:
+    return [(name, table.get(name)) for table in (STRATEGIES, STOP_RULES, SELECTIONS) for name in table.names()]
+
+
+@pytest.mark.parametrize("key", renamed.DEFAULTS)
+def test_a_text_that_relies_on_a_changed_default_works_and_says_so(key: str) -> None:
+    name, _, parameter = key.partition(".")
+    (part,) = [part for known, part in known_parts() if known == name]
+    assert parameter in {f.name for f in dataclasses.fields(part)}
+    other = next(f for f in dataclasses.fields(part) if f.init and f.name != parameter)
+    table = next(table for table in (STRATEGIES, STOP_RULES, SELECTIONS) if name in table.names())
+    with pytest.warns(renamed.ChangedDefault, match=rf"^{name} has {parameter}=.* by default since 0.3; write {parameter}="):
+        assert parse_call(table, f"{name}({other.name}={other.default!r})") == part()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert parse_call(table, name) == part()
+        parse_call(table, f"{name}({parameter}={getattr(part(), parameter)!r})")

@@ -29,6 +29,7 @@ from typing import Any
 
 from tts.checks import check_complete
 from tts.errors import ConfigError, MissingDependency, TTSError, unknown_name
+from tts.renamed import warn_of_defaults
 
 _INNER = "<locals>"  # in the qualified name of what a function defines
 FORM = "write NAME(parameter=value) | STOP RULE | SELECTION, for example best_of_n(n=8) | majority"
@@ -354,6 +355,7 @@ class WrittenCall:
             raise self.placed(failure) from None
         check_complete(made)
         self._check_known(table.kind, made)
+        warn_of_defaults(name, parameters)
         try:
             part = made(**parameters)
         except TTSError:

@@ -1,12 +1,15 @@
 """What 0.2 had under another name, or has no more: using it raises an error of one line that says what to use now.
 
+A default that has changed warns instead, where a text relies on it.
+
 A value is the full name of the successor, several joined by " and ", or "removed: " with the reason.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
 _DRAFTS = "removed: drafts made searches of many rows no faster"
@@ -47,6 +50,10 @@ NAMES: dict[str, str] = {
     "tts.search.search.SearchState": "tts.search.search.Search",
     "tts.search.search.state_of": "removed: a search is one class, tts.Search, and shows its parts itself",
 }
+# defaults of parts that have another value now, as "part.parameter": what it was, and what it is
+DEFAULTS: dict[str, tuple[str, str]] = {
+    "self_refine.stop": ("'nothing is wrong'", "None, which reads the verdict at the end of a critique"),
+}
 # members of a search
 SEARCH: dict[str, str] = {
     "Search.spent": "Search.account.spent",
@@ -63,6 +70,22 @@ def renamed(name: str) -> str | None:
     if now is None:
         return None
     return f"{name} was {now}" if now.startswith("removed: ") else f"{name} is {now} since 0.3"
+
+
+class ChangedDefault(FutureWarning):
+    """A text leaves a parameter at its default, which was another value in 0.2. The line says which, and how to keep it."""
+
+
+def warn_of_defaults(name: str, given: Collection[str]) -> None:
+    """Warn where a text names a part with some parameters, and leaves one out whose default has changed.
+
+    A bare name is no such text: it stands for the defaults, whatever they are.
+    """
+    for key, (before, now) in DEFAULTS.items():
+        part, _, parameter = key.partition(".")
+        if part == name and given and parameter not in given:
+            line = f"{name} has {parameter}={now} by default since 0.3; write {parameter}={before} for what it was"
+            warnings.warn(ChangedDefault(line), stacklevel=4)
 
 
 def refuse_old_names(module: str) -> Callable[[str], NoReturn]:

@@ -15,6 +15,9 @@ _PROGRAM = (
     "The output is shown to you behind the block; go on from there."
 )
 
+CHECK_STEPS = "Check the earlier solution step by step. Name the first step that is wrong and why, or say that there is none."
+CRITIQUE_END = "End with one line: Verdict: right, or Verdict: wrong."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framing:
@@ -96,7 +99,7 @@ def short_answers(told: str, noun: str = "solution") -> Framing:
         "solve": told,
         "revise": f"Check the earlier {noun}, correct what is wrong in it, and answer anew. {told}",
         "fuse": f"Compare these {noun}s, keep what is right in them, and give one answer. {told}",
-        "critique": f"Check the earlier {noun}. Say what is wrong in it and why, or say that nothing is.",
+        "critique": f"Check the earlier {noun}. Say what is wrong in it and why, or say that nothing is. {CRITIQUE_END}",
     }
     return Framing(requests=requests, tokens={"solve": 256, "step": 64, "revise": 256, "fuse": 256, "critique": 128})
 
@@ -111,7 +114,7 @@ def worked_solutions(told: str) -> Framing:
         "solve": told,
         "revise": f"Check the earlier solution, correct what is wrong in it, and write the whole solution anew. {told}",
         "fuse": f"Compare these solutions of the problem, keep what is right in them, and write one correct solution. {told}",
-        "critique": "Check the earlier solution step by step. Name the first step that is wrong and why, or say that there is none.",
+        "critique": f"{CHECK_STEPS} {CRITIQUE_END}",
     }
     return Framing(requests=requests, tokens={"solve": 256, "step": 48, "revise": 256, "fuse": 256, "critique": 128})
 

@@ -6,7 +6,7 @@ import re
 
 from tts.tasks.base import Task, folded
 from tts.tasks.extraction import last_boxed, last_marker
-from tts.tasks.framing import Framing
+from tts.tasks.framing import CHECK_STEPS, CRITIQUE_END, Framing
 
 _FORMAT = 'Reason step by step and separate the steps by a blank line. End with a line "Answer: " and the letter of your choice.'
 _FRAMING = Framing(
@@ -14,7 +14,7 @@ _FRAMING = Framing(
         "solve": _FORMAT,
         "revise": f"Check the earlier solution of this question, correct what is wrong in it, and answer anew. {_FORMAT}",
         "fuse": f"Compare these solutions of the question, keep what is right in them, and give one answer. {_FORMAT}",
-        "critique": "Check the earlier solution step by step. Name the first step that is wrong and why, or say that there is none.",
+        "critique": f"{CHECK_STEPS} {CRITIQUE_END}",
     },
     tokens={"solve": 256, "step": 48, "revise": 256, "fuse": 256, "critique": 128},
 )

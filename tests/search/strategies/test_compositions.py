@@ -20,9 +20,10 @@ from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.search.plan import parse
+from tts.search.strategies.self_refine import finds_nothing_wrong
 from tts.search.strategies.tree_of_thoughts import value_of
 from tts.tasks import get
-from tts.types import Prompt, Solution
+from tts.types import Message, Problem, Prompt, Solution
 
 
 def near(p: float, runs: int) -> Any:
@@ -83,6 +84,68 @@ def test_refining_is_right_as_often_as_the_exact_law_says(runs: int) -> None:
 
     right = sum(solved(f"self_refine(n=1, rounds={rounds})", say, seed=seed).answer == "7" for seed in range(runs))
     assert right / runs == near(1 - (1 - p) * (1 - q) ** rounds, runs)
+
+
+ENDS = (
+    "All steps hold.\nVerdict: right",
+    "**Verdict:** Right.",
+    "VERDICT - RIGHT",
+    "The first wrong step: 2? No.\n\nVerdict:\n`right`",
+    "Step 1. Verdict: wrong? No, 3 + 4 is 7.\nVerdict: right",
+    "There is none.",
+    "I checked each step. So there is none!",
+    "3 + 4 is 7. Nothing is wrong.",
+    "I find no errors in the solution.",
+    "As 3 + 4 = 7, it holds: the earlier solution is correct.",
+    "none",
+)
+GOES_ON = (
+    "Nothing is wrong with the set-up, but the sum is 7.",
+    "There is none of the carrying in it that the sum takes.",
+    "Nothing is wrong in step 1.\nVerdict: wrong",
+    "Verdict: right for step 1; step 2 is wrong. Verdict: wrong",
+    "There is none.\nVerdict: wrong",
+    "It is not correct.",
+    "Step 3 is wrong.",
+    "Other than in step 2, there is none.",
+    "Verdict: unsure",
+    "...",
+    "",
+)
+
+
+@pytest.mark.parametrize("critique", ENDS)
+def test_a_critique_that_finds_nothing_ends_its_chain_however_it_is_worded(critique: str) -> None:
+    assert finds_nothing_wrong(critique)
+
+
+@pytest.mark.parametrize("critique", GOES_ON)
+def test_praise_in_passing_ends_no_chain(critique: str) -> None:
+    assert not finds_nothing_wrong(critique)
+
+
+def test_a_right_solution_keeps_its_vote_when_its_critique_says_that_there_is_none() -> None:
+    def say(text: str, draw: float) -> str:
+        assert "correct what is wrong" not in text, "no solution is written anew"
+        return "Each step is as it should be. There is none." if "Name the first step that is wrong" in text else "\\boxed{7}"
+
+    solution = solved("self_refine(n=2)", say)
+    assert (solution.answer, solution.confidence, solution.usage.samples) == ("7", 1.0, 4)
+
+
+@pytest.mark.parametrize("task", ["math", "multiple_choice", "json", "text"])
+def test_each_critique_is_asked_for_its_verdict_in_the_last_line(task: str) -> None:
+    (message,) = get(task).prompt(Problem("What is 3 + 4?"), "critique", ["7"])
+    assert isinstance(message, Message)
+    assert message.content.splitlines()[-1].endswith("End with one line: Verdict: right, or Verdict: wrong.")
+
+
+def test_a_stop_text_ends_a_chain_wherever_it_stands() -> None:
+    def say(text: str, draw: float) -> str:
+        return "Verdict: wrong, though FINE." if "Name the first step that is wrong" in text else "\\boxed{7}"
+
+    assert solved("self_refine(n=1, stop='fine')", say).usage.samples == 2
+    assert solved("self_refine(n=1, rounds=2)", say).usage.samples == 5
 
 
 # Mixture of agents ---------------------------------------------------------------------------------------------------------------

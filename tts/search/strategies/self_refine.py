@@ -4,16 +4,19 @@
     for t = 1 .. rounds: critique = the model on y_(t-1) ; stop where it finds nothing wrong
                          y_t = the model on y_(t-1) and the critique
 
-Source: Madaan et al., "Self-Refine: Iterative Refinement with Self-Feedback" (2303.17651), from memory: one model gives feedback and
-refines, at most four times, and the feedback says when to stop. Differs:
+Source: Madaan et al., "Self-Refine: Iterative Refinement with Self-Feedback" (2303.17651), and its code for mathematics: one model
+gives feedback and refines, at most four times, and the feedback says when to stop, there by the words "it is correct". Differs:
+- The critique and the new solution are two calls. The code for mathematics has both in one reply, and shows worked examples.
 - The prompts are the task's "critique" and "revise"; the critique stands after the solution that "revise" shows.
-- A prompt shows the last solution and its critique alone, not all earlier ones.
+- A critique ends with the line "Verdict: right" or "Verdict: wrong". Without it, a closing sentence such as "There is none." is read.
+- A prompt shows the last solution and its critique alone, as that code does. Other tasks of the paper show all earlier ones.
 - Several chains are written side by side and vote. A solution that was refined has no vote once its successor has an answer.
 - A chain ends at a solution or critique that was cut short or failed, and where the task refuses to show one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -27,8 +30,17 @@ from tts.search.search import Search
 from tts.search.strategies._common.earlier_solutions import opened
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
+from tts.verifiers.genrm import verdict_of
 
 _MOST = 1024  # chains, where the budget decides
+# What a critique may end with that finds nothing, without signs and capitals.
+_NOTHING = re.compile(
+    r"(?:so |thus |hence |therefore |overall )?(?:"
+    r"(?:there (?:is|are) |i (?:see|find) |we (?:see|find) )?(?:none|nothing wrong|no (?:errors?|mistakes?|wrong steps?|step is wrong))"
+    r"|nothing(?: is)?(?: wrong)?|no step is wrong"
+    r"|(?:it|everything|(?:all|every|each) steps?|the (?:earlier )?(?:solution|answer)) (?:is|are) (?:right|correct)"
+    r")(?: (?:in|with) (?:it|this|the (?:earlier )?(?:solution|answer)))?"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +48,10 @@ class SelfRefine(Strategy):
     """Chains of solutions, each refined by a critique of the one before.
 
     Args:
-        n: chains, at least 1; None: as many as the budget pays, again and again.
-        rounds: most refinements of a chain, at least 0.
-        stop: a critique that has this text, in any case, ends its chain.
-        temperature: None: the run's.
+        n: The number of chains, at least 1; None: as many as the budget pays, again and again.
+        rounds: The most refinements of a chain, at least 0.
+        stop: A text that ends a chain wherever a critique has it, in any case; None: its verdict, as `finds_nothing_wrong` reads it.
+        temperature: The temperature of all calls; None: the run's.
 
     Cost: at most n x (1 + 2 rounds) samples; each critique and each refinement reads its prompt, with one solution.
     Random: none of its own.
@@ -58,7 +70,7 @@ class SelfRefine(Strategy):
     always_votes = True
     n: Count | None = None
     rounds: Natural = 4
-    stop: Text = "nothing is wrong"
+    stop: Text | None = None
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
@@ -86,7 +98,7 @@ class SelfRefine(Strategy):
         said = await search.expand([root for _, root in shown], 1, END, temperature=self.temperature)
         going: list[tuple[Candidate, Trajectory]] = []
         for (c, _), made in zip(shown, said, strict=True):
-            if not made or made[0].status != "finished" or self.stop.casefold() in made[0].response.casefold():
+            if not made or made[0].status != "finished" or self._accepts(made[0].response):
                 continue
             criticized = f"{c.trajectory.response.rstrip()}\n\nCritique of it:\n{made[0].response.strip()}"
             if root := await opened(search, "revise", [criticized], c.group):
@@ -97,3 +109,15 @@ class SelfRefine(Strategy):
             if made.answer is not None:
                 search.finish(c.trajectory, weight=0.0)
         return better
+
+    def _accepts(self, critique: str) -> bool:
+        """Whether a critique ends its chain."""
+        return finds_nothing_wrong(critique) if self.stop is None else self.stop.casefold() in critique.casefold()
+
+
+def finds_nothing_wrong(critique: str) -> bool:
+    """Whether the last verdict of a critique is "right"; without one, whether its last sentence says that nothing is wrong."""
+    if (verdict := verdict_of(critique, "right", "wrong")) is not None:
+        return verdict == 1
+    sentences = [part for part in re.split(r"[.!?:;\n]", critique.casefold()) if re.search(r"\w", part)]
+    return bool(sentences) and _NOTHING.fullmatch(" ".join(re.findall(r"[\w']+", sentences[-1]))) is not None
