@@ -10,6 +10,7 @@ from tts.backends.toy.language import read_sum
 from tts.errors import ConfigError
 from tts.serve.request_task import tools_of
 from tts.tasks.json import JsonTask
+from tts.verifiers.judge import read_verdict
 from tts.verifiers.rules.schema import rule
 
 LONG = 600_000
@@ -26,6 +27,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "json": JsonTask().extract,
     "schema": schema_in,
     "sum": read_sum,
+    "verdict": lambda text: read_verdict(text, "score"),
     "calls": lambda text: TOOLS and TOOLS.calls_in(text),
 }
 

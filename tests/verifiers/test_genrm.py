@@ -83,6 +83,8 @@ def test_neither_word_possible_is_unknown() -> None:
     [
         ("It holds.\nVerdict: Yes", 1.0),
         ("**Verdict:** no.", 0.0),
+        ("The verdict is **Yes**", 1.0),
+        (r"Verdict: \(\boxed{\text{No}}\)", 0.0),
         ("Verdict: Yes? I was wrong. Verdict: NO", 0.0),
         ("It is right, yes.", math.nan),
         ("Verdict: Yesterday", math.nan),

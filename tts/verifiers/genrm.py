@@ -33,7 +33,7 @@ def in_words(yes: str, no: str) -> str:
 
 def verdict_of(reply: str, yes: str, no: str) -> float | None:
     """Return the last verdict of a reply, 1 or 0; None without one."""
-    found = re.findall(rf"verdict\W*({re.escape(yes)}|{re.escape(no)})(?!\w)", reply, re.IGNORECASE)
+    found = re.findall(rf"verdict\W*(?:is\W+)?(?:(?:boxed|text|textbf)\W+)*({re.escape(yes)}|{re.escape(no)})(?!\w)", reply, re.IGNORECASE)
     return float(found[-1].casefold() == yes.casefold()) if found else None
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tts.checks import Text
 from tts.types import Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, PairComparison, StepScores, Traits
+from tts.verifiers.lenient_json import read_objects
 from tts.verifiers.replying import ReplyingVerifier, asking, mean
 
 _SCALE = 10
-_BEGINS = re.compile(r'\{\s*["}]')  # the start of a JSON object; braces in prose are followed by other characters
-_PLACES = {"A": 1.0, "tie": 0.5, "B": 0.0}
+_NUMBER = re.compile(r"\+?(\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})(?:\s*(?:/|out of)\s*10)?", re.ASCII | re.IGNORECASE)
+_PLACES = {"a": 1.0, "tie": 0.5, "b": 0.0}
 
 QUESTION = (
     "Below are a problem and a solution of it, which may end early. Check the solution step by step, and judge whether it is right so far. "
@@ -33,9 +33,10 @@ PAIR_QUESTION = (
 class Judge(ReplyingVerifier):
     """Scores a trajectory by the mean of several replies of a model, each a score from 0 to 10, divided by 10.
 
-    Unparsable replies are left out of the mean; if all are, the score is NaN. The solution's warnings state their number. Replies that
-    are missing because the model or its server failed are left out too; the solution counts them by kind of failure. A trajectory whose
-    prompt is longer than `prompt_tokens` is not truncated: its score is NaN, and the warnings count it.
+    Replies are read leniently (`tts.verifiers.lenient_json`), but a score is never guessed. Unreadable replies are left out of the mean;
+    if all are, the score is NaN. The solution's warnings state their number. Replies that are missing because the model or its server
+    failed are left out too; the solution counts them by kind of failure. A trajectory whose prompt is longer than `prompt_tokens` is not
+    truncated: its score is NaN, and the warnings count it.
 
     Pairs are compared in both orders (`compare`, used by the selection `pairwise`), so that a position bias cancels out.
 
@@ -76,7 +77,7 @@ class Judge(ReplyingVerifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
         prompts = [asking(self.question, problem, ("Solution", t.judged_text)) for t in trajectories]
-        verdicts = await self.replies_to(prompts, lambda reply: _verdict(reply, "score"), calls)
+        verdicts = await self.replies_to(prompts, lambda reply: read_verdict(reply, "score"), calls)
         return [StepScores(whole=mean(of_path)) for of_path in verdicts]
 
     async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
@@ -85,28 +86,29 @@ class Judge(ReplyingVerifier):
         for a, b in pairs:
             for first, second in ((a, b), (b, a)):
                 prompts.append(asking(self.pair_question, problem, ("Solution A", first.judged_text), ("Solution B", second.judged_text)))
-        shares = list(map(mean, await self.replies_to(prompts, lambda reply: _verdict(reply, "better"), calls)))
+        shares = list(map(mean, await self.replies_to(prompts, lambda reply: read_verdict(reply, "better"), calls)))
         return [(one + 1 - other) / 2 for one, other in zip(shares[::2], shares[1::2], strict=True)]
 
 
-def _objects(reply: str) -> list[dict[str, Any]]:
-    """Return the outermost JSON objects in a text, the last first; the search ends at the first object that is incomplete."""
-    decoder, objects, at = json.JSONDecoder(), list[dict[str, Any]](), 0
-    while (start := _BEGINS.search(reply, at)) is not None:
-        try:
-            found, at = decoder.raw_decode(reply, start.start())
-        except (ValueError, RecursionError):
-            break
-        objects.append(found)
-    return objects[::-1]
-
-
-def _verdict(reply: str, key: str) -> float | None:
+def read_verdict(reply: str, name: str) -> float | None:
     """Return the verdict of the last object that has a valid one, from 0 to 1; None if there is none."""
-    for found in _objects(reply):
-        value = found.get(key)
-        if key == "score" and isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _SCALE:
-            return value / _SCALE
-        if key == "better" and isinstance(value, str) and value in _PLACES:
-            return _PLACES[value]
-    return None
+    verdicts = (found.verdict(name, _READERS[name]) for found in read_objects(reply, name))
+    return next((verdict for verdict in verdicts if verdict is not None), None)
+
+
+def _read_score(value: Any) -> float | None:
+    """Return a score from 0 to 1, from a number of 0 to 10 or its text; None for anything else."""
+    if isinstance(value, str):
+        found = _NUMBER.fullmatch(value.strip())
+        value = float(found[1]) if found else None
+    valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _SCALE
+    return value / _SCALE if valid else None
+
+
+def _read_place(value: Any) -> float | None:
+    """Return how far the first solution is better: 1, 0.5 or 0; None for anything else."""
+    text = re.sub(r"^solution\s+|[.!]$", "", value.strip().casefold()) if isinstance(value, str) else ""
+    return _PLACES.get(text)
+
+
+_READERS: dict[str, Callable[[Any], float | None]] = {"score": _read_score, "better": _read_place}
