@@ -1,11 +1,13 @@
-"""What the gateway costs: processor time a request beside `asolve`, on the toy, in one run.
+"""What the gateway costs beside `asolve`, in processor time and in latency, on the toy, in one run.
 
-    python -m benchmarks.serve [--requests 400] [--rounds 7] [--connections 64] [--smoke]
+    python -m benchmarks.serve [--requests 400] [--rounds 7] [--connections 1 8 32] [--smoke]
 
 Two processes solve the same problems with the same seeds, in turn. One calls `tts.asolve`, with as many calls at once as there are
-connections. The other is the gateway, which keeps traces in memory as it does by default; its clients are in a third process.
-Milliseconds are processor time of the whole process, a request; each row is the median of the rounds, with the least and the greatest.
-What a request costs beyond `asolve` is the median of the rounds' differences.
+connections. The other is `tts serve`, started as users start it; it keeps traces in memory as it does by default, and its clients are in
+a third process. Milliseconds of processor time are those of the whole process, a request. Latency is from the call, or the first byte
+that is sent, to the last byte of the reply; connections that are not kept alive are opened within it. Each cell is the median of the
+rounds, with the least and the greatest. What a request costs beyond `asolve` is the median of the rounds' differences. The row "model
+list" is a request without a search: the latency of HTTP alone.
 """
 
 from __future__ import annotations
@@ -13,71 +15,100 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.smoke import Smoke
 
 PLAN, BUDGET = "best_of_n(n=8) | majority", 2000
-KINDS = ("asolve", "gateway", "gateway, streamed")
+CONFIG = {"models": {"toy": {"strategy": PLAN, "budget": BUDGET}}}  # as YAML, of which JSON is a part
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to ask. path: of the endpoint; "" for `asolve`. body: of the request with a number; None: a GET."""
+
+    name: str
+    path: str = ""
+    body: Callable[[int], dict[str, Any]] | None = None
 
 
 def question(number: int) -> str:
     return f"{number % 9 + 1} + {number % 7} - {number % 5}"
 
 
-# In the process that is measured --------------------------------------------------------------------------------------------------
+def chat(number: int, *, stream: bool) -> dict[str, Any]:
+    return {"model": "toy", "messages": [{"role": "user", "content": question(number)}], "seed": number, "stream": stream}
 
 
-def child(kind: str) -> None:
-    """Answer each line on standard input with one on standard output: of "time" the processor seconds so far."""
-    if kind == "gateway":
-        _serve()
+KINDS = (
+    Kind("asolve"),
+    Kind("model list", "/v1/models"),
+    Kind("chat", "/v1/chat/completions", lambda number: chat(number, stream=False)),
+    Kind("chat, streamed", "/v1/chat/completions", lambda number: chat(number, stream=True)),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One round. processor_ms: of the process that is measured, a request. latencies_ms: of each request."""
+
+    processor_ms: float
+    latencies_ms: list[float]
+
+    def latency_ms(self, share: float) -> float:
+        ordered = sorted(self.latencies_ms)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+# In the process that calls `asolve` -------------------------------------------------------------------------------------------------
+
+
+def child() -> None:
+    """Answer each line on standard input with the latencies of its calls in seconds, as one line of JSON."""
     for line in sys.stdin:
-        if line.strip() != "time":
-            first, count, at_once = map(int, line.split())
-            asyncio.run(_solve(first, count, at_once))
-        print(time.process_time(), flush=True)
+        first, count, at_once = map(int, line.split())
+        print(json.dumps(asyncio.run(_solve(first, count, at_once))), flush=True)
 
 
-async def _solve(first: int, count: int, at_once: int) -> None:
+async def _solve(first: int, count: int, at_once: int) -> list[float]:
     import tts
 
-    numbers = iter(range(first, first + count))
+    async def one(number: int) -> None:
+        await tts.asolve(question(number), BUDGET, model="toy", strategy=PLAN, seed=number)
 
-    async def worker() -> None:
+    return await timed(first, count, [one] * at_once)
+
+
+async def timed(first: int, count: int, workers: list[Callable[[int], Awaitable[None]]]) -> list[float]:
+    """Give the numbers to the workers, each one at a time, and return how long each took, in seconds."""
+    numbers, seconds = iter(range(first, first + count)), list[float]()
+
+    async def work(one: Callable[[int], Awaitable[None]]) -> None:
         for number in numbers:
-            await tts.asolve(question(number), BUDGET, model="toy", strategy=PLAN, seed=number)
+            begun = time.perf_counter()
+            await one(number)
+            seconds.append(time.perf_counter() - begun)
 
-    await asyncio.gather(*(worker() for _ in range(at_once)))
-
-
-def _serve() -> None:
-    from tts.serve.app import create_app
-    from tts.serve.config import gateway_config
-    from tts.serve.server import GatewayServer, uvicorn_config
-
-    app = create_app(gateway_config({"models": {"toy": {"strategy": PLAN, "budget": BUDGET}}}))
-    server = GatewayServer(uvicorn_config(app))
-    threading.Thread(target=server.run, daemon=True).start()
-    while not server.started:
-        time.sleep(0.01)
-    print(server.servers[0].sockets[0].getsockname()[1], flush=True)
+    await asyncio.gather(*map(work, workers))
+    return seconds
 
 
-# In the process that asks ---------------------------------------------------------------------------------------------------------
+# In the process that asks -----------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def started(kind: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "benchmarks.serve", "--child", kind]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def started(*command: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process
     finally:
@@ -85,35 +116,44 @@ def started(kind: str) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
-def told(process: subprocess.Popen[str], line: str) -> float:
-    assert process.stdin is not None
-    process.stdin.write(f"{line}\n")
-    process.stdin.flush()
-    return float(_line(process))
-
-
-def _line(process: subprocess.Popen[str]) -> str:
+def next_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline()
 
 
-async def ask(port: int, first: int, count: int, at_once: int, *, stream: bool) -> None:
-    numbers = iter(range(first, first + count))
-
-    async def connection() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for number in numbers:
-            await _one(reader, writer, number, stream=stream)
-        writer.close()
-
-    await asyncio.gather(*(connection() for _ in range(at_once)))
+def processor_s(process: subprocess.Popen[str]) -> float:
+    """Return the processor time of a process so far, all threads included, from the system's books."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, *, stream: bool) -> None:
-    fields: dict[str, Any] = {"model": "toy", "messages": [{"role": "user", "content": question(number)}], "seed": number, "stream": stream}
-    body = json.dumps(fields).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    writer.write(head.encode() + body)
+class Connection:
+    """A connection to the gateway. kept: whether it serves more than one request."""
+
+    def __init__(self, port: int, kind: Kind, *, kept: bool) -> None:
+        self._port, self._kind, self._kept = port, kind, kept
+        self._open: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, number: int) -> None:
+        """Send a request, and read its whole reply."""
+        reader, writer = self._open or await asyncio.open_connection("127.0.0.1", self._port)
+        kind = self._kind
+        body = b"" if kind.body is None else json.dumps(kind.body(number)).encode()
+        head = f"{'GET' if kind.body is None else 'POST'} {kind.path} HTTP/1.1\r\nhost: localhost\r\n"
+        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n" if body else ""
+        head += "" if self._kept else "connection: close\r\n"
+        writer.write(f"{head}\r\n".encode() + body)
+        await _read_reply(reader)
+        self._open = (reader, writer) if self._kept else None
+        if not self._kept:
+            writer.close()
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+
+
+async def _read_reply(reader: asyncio.StreamReader) -> None:
     headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
     assert " 200 " in headers.partition("\r\n")[0], headers
     if "content-length: " in headers:
@@ -124,20 +164,39 @@ async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, numbe
     await reader.readline()
 
 
-def measure(requests: int, rounds: int, connections: int) -> dict[str, list[float]]:
-    """Return the processor milliseconds a request of each round, by kind; a first round is not counted."""
-    rows: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    with started("asolve") as solver, started("gateway") as gateway:
-        port = int(_line(gateway))
+async def ask(port: int, kind: Kind, first: int, count: int, at_once: int, *, kept: bool) -> list[float]:
+    connections = [Connection(port, kind, kept=kept) for _ in range(at_once)]
+    seconds = await timed(first, count, [one.ask for one in connections])
+    for one in connections:
+        one.close()
+    return seconds
+
+
+def measure(requests: int, rounds: int, at_once: int, *, kept: bool) -> dict[str, list[Measured]]:
+    """Return the rounds of each kind; a first round is not counted."""
+    rows: dict[str, list[Measured]] = {kind.name: [] for kind in KINDS}
+    with ExitStack() as held:
+        file = Path(held.enter_context(TemporaryDirectory())) / "gateway.yaml"
+        file.write_text(json.dumps(CONFIG))
+        solver = held.enter_context(started("benchmarks.serve", "--child"))
+        gateway = held.enter_context(started("tts", "serve", "--port", "0", "--config", str(file)))
+        port = int(next_line(gateway).rpartition(":")[2].partition("/")[0])
+        next_line(gateway)
         for number in range(rounds + 1):
             first = number * requests
-            before = told(solver, "time")
-            rows["asolve"].append(told(solver, f"{first} {requests} {connections}") - before)
-            for kind in KINDS[1:]:
-                before = told(gateway, "time")
-                asyncio.run(ask(port, first, requests, connections, stream=kind != "gateway"))
-                rows[kind].append(told(gateway, "time") - before)
-    return {kind: [1000 * seconds / requests for seconds in values[1:]] for kind, values in rows.items()}
+            for kind in KINDS:
+                process = gateway if kind.path else solver
+                before = processor_s(process)
+                if kind.path:
+                    seconds = asyncio.run(ask(port, kind, first, requests, at_once, kept=kept))
+                else:
+                    assert solver.stdin is not None
+                    solver.stdin.write(f"{first} {requests} {at_once}\n")
+                    solver.stdin.flush()
+                    seconds = json.loads(next_line(solver))
+                spent = processor_s(process) - before
+                rows[kind.name].append(Measured(1000 * spent / requests, [1000 * one for one in seconds]))
+    return {name: values[1:] for name, values in rows.items()}
 
 
 def main() -> None:
@@ -145,20 +204,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--child", choices=("asolve", "gateway"), help=argparse.SUPPRESS)
-    parser.add_argument("--smoke", action=Smoke, sizes={"requests": 8, "rounds": 2, "connections": 4})
+    parser.add_argument("--connections", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--smoke", action=Smoke, sizes={"requests": 8, "rounds": 2, "connections": [1, 4]})
     options = parser.parse_args()
     if options.child:
-        child(options.child)
+        child()
         return
-    rows = measure(options.requests, options.rounds, options.connections)
-    print("| | processor ms a request | beyond `asolve`, ms | ratio |")
-    print("|---|---|---|---|")
-    for kind, values in rows.items():
-        beyond = [value - base for value, base in zip(values, rows["asolve"], strict=True)]
-        ratio = [value / base for value, base in zip(values, rows["asolve"], strict=True)]
-        print(f"| {kind} | {spread(values)} | {spread(beyond)} | {spread(ratio)} |")
+    print("| connections | | processor ms a request | beyond `asolve`, ms | latency p50, ms | p95, ms | p50 beyond `asolve`, ms |")
+    print("|---|---|---|---|---|---|---|")
+    for at_once in options.connections:
+        for kept in (True, False):
+            rows = measure(options.requests, options.rounds, at_once, kept=kept)
+            for name, values in rows.items():
+                print(f"| {at_once}, {'kept' if kept else 'new'} | {name} | {' | '.join(cells(values, rows['asolve']))} |", flush=True)
+
+
+def cells(values: list[Measured], base: list[Measured]) -> list[str]:
+    """Return the cells of a row; `base`: the rounds of `asolve`."""
+    pairs = list(zip(values, base, strict=True))
+    return [
+        spread([one.processor_ms for one in values]),
+        spread([one.processor_ms - other.processor_ms for one, other in pairs]),
+        spread([one.latency_ms(0.5) for one in values]),
+        spread([one.latency_ms(0.95) for one in values]),
+        spread([one.latency_ms(0.5) - other.latency_ms(0.5) for one, other in pairs]),
+    ]
 
 
 def spread(values: list[float]) -> str:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -52,6 +53,19 @@ def test_a_model_is_served_until_it_is_ended():
         out, err = process.communicate(timeout=LIMIT_S)
     assert (out, err) == ("", "")
     assert process.returncode == -signal.SIGTERM
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system has no /proc")
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_replies_on_a_kept_connection_are_sent_at_once(tmp_path, workers):
+    """Without TCP_NODELAY, each reply on a kept connection waits 40 ms for the client's acknowledgement."""
+    pytest.importorskip("yaml")
+    config = tmp_path / "gateway.yaml"
+    config.write_text("models: {nodelay: {backend: 'tests.serve.parts:nodelay'}}\nstore: searches.sqlite\n")
+    with started("--config", str(config), "--workers", str(workers)) as (process, url):
+        assert asked(url, "nodelay").json()["tts"]["answer"] == "[True]"
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=LIMIT_S)
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
+import stat
 import sys
 import threading
 from pathlib import Path
@@ -55,6 +57,22 @@ async def forever(ask: Ask) -> Answer:
 def process(ask: Ask) -> Answer:
     """Answer with the number of the process."""
     return Answer(f"A: {os.getpid()}", tokens=4)
+
+
+def nodelay(ask: Ask) -> Answer:
+    """Answer with the values of TCP_NODELAY of all connections that this process has accepted."""
+    values: set[bool] = set()
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - a descriptor of the listing itself is gone at once
+        try:
+            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as one:
+                if one.family in (socket.AF_INET, socket.AF_INET6):
+                    one.getpeername()
+                    values.add(bool(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+        except OSError:  # it listens, or is closed
+            continue
+    return Answer(f"A: {sorted(values)}", tokens=4)
 
 
 async def endless(ask: Ask) -> Answer:

@@ -97,8 +97,9 @@ def serve(config: GatewayConfig, host: str, port: int, workers: int = 1) -> None
 
 
 def _bound(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Its protocol is named: asyncio sets TCP_NODELAY on connections of such sockets alone."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family)
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
