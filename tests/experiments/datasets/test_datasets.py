@@ -15,7 +15,7 @@ from tts.experiments.datasets import DATASETS, DataSet, check, get, identity, lo
 from tts.experiments.datasets.arithmetic import load as load_arithmetic
 from tts.types import Problem
 
-HELPERS = {"__init__", "drawing", "rows", "unpacking"}
+HELPERS = {"__init__", "drawing", "programs", "rows", "unpacking"}
 
 
 @pytest.fixture(params=["arithmetic", "countdown"])

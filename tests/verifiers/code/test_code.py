@@ -188,7 +188,7 @@ class TestTheVerifier:
             ("x = 1", "x = 1"),
             ("Here:\n```python\nx = 1\n```\nand then\n```py\nx = 2\n```\ndone", "x = 2\n"),
             ("```\nx = 1\n```\n```bash\nls\n```", "x = 1\n"),
-            ("```python\nx = 1", "```python\nx = 1"),
+            ("```python\nx = 1", "x = 1"),
         ],
     )
     def test_the_program_in_a_text(self, text: str, program: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tts.errors import ConfigError, missing_extra
 from tts.experiments.datasets import DataSet
+from tts.experiments.datasets.programs import read_row
 from tts.experiments.datasets.rows import BadRow, Fields, PlacedRow, collect
 from tts.experiments.datasets.unpacking import bounded_lines, check_row, check_whole, largest_row, unpacked_size
 from tts.types import Problem
@@ -27,6 +28,8 @@ def load(
     fields: Mapping[str, str] | None = None,
 ) -> list[Problem]:
     """Return the problems of a file; fields without a meaning here become their metadata.
+
+    The answer of rows of LiveCodeBench and APPS is their tests (`tts.experiments.datasets.programs`).
 
     Args:
         path: of the file: .jsonl (an object a line), .csv (with a header) or .parquet; texts are UTF-8.
@@ -50,7 +53,9 @@ def load(
         raise ConfigError(f"path is {str(path)!r}, but must end in {', '.join(_READERS)}")
     meant = Fields(fields, task)
     try:
-        problems = collect(_READERS[file.suffix](file), meant.read, where=file.name, name=file.stem, limit=limit, seed=seed)
+        problems = collect(
+            _READERS[file.suffix](file), lambda row: read_row(row, meant), where=file.name, name=file.stem, limit=limit, seed=seed
+        )
     except OSError as failure:
         raise ConfigError(f"the file {str(path)!r} cannot be read: {failure.strerror or failure}") from failure
     meant.check_met(file.name)

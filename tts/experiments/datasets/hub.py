@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 from tts.errors import ConfigError, missing_extra, unknown_name
 from tts.experiments.datasets import DataSet
+from tts.experiments.datasets.programs import read_row
 from tts.experiments.datasets.rows import BadRow, Fields, PlacedRow, answer_in, collect, text_in
 from tts.randomness import hash64
 from tts.types import Problem
@@ -50,7 +51,7 @@ def load(
     meant = Fields(fields, task)
     where = f"{path} ({split})"
     rows = _rows(path, config, split, revision)
-    problems = collect(rows, meant.read, where=where, name=f"{path}/{split}", limit=limit, seed=seed)
+    problems = collect(rows, lambda row: read_row(row, meant), where=where, name=f"{path}/{split}", limit=limit, seed=seed)
     meant.check_met(where)
     return problems
 

@@ -53,16 +53,16 @@ class Fields:
     """
 
     def __init__(self, names: Mapping[str, Any] | None, task: str | None) -> None:
-        self._named: dict[str, str] = {}
+        self.named: dict[str, str] = {}
         for key, name in (names or {}).items():
             if key not in USUAL:
                 raise unknown_name("key of fields", key, USUAL)
             if not isinstance(name, str):
                 raise ConfigError(f"fields has {shown(name)} for {key!r}, but must have the name of a field")
-            self._named[key] = name
-        self._task = task
+            self.named[key] = name
+        self.task = task
         self._met: set[str] = set()  # names of fields in the rows read so far
-        self._chosen = dict(self._named)  # the field of each meaning, once a row had one
+        self._chosen = dict(self.named)  # the field of each meaning, once a row had one
 
     def read(self, row: Mapping[str, Any]) -> Problem:
         """Return the problem of a row.
@@ -70,7 +70,7 @@ class Fields:
         Raises:
             BadRow: a field is missing or has no such value.
         """
-        self._met |= row.keys()
+        self.meet(row)
         for key, usual in USUAL.items():
             if key not in self._chosen and (found := next((name for name in usual if name in row), None)) is not None:
                 self._chosen[key] = found
@@ -81,9 +81,13 @@ class Fields:
             prompt=prompt_in(row, problem),
             answer=answer_in(row, answer),
             id=answer_in(row, number),
-            task=self._task,
+            task=self.task,
             metadata={name: value for name, value in row.items() if name not in (problem, answer, number)},
         )
+
+    def meet(self, row: Mapping[str, Any]) -> None:
+        """Note the names of a row's fields."""
+        self._met |= row.keys()
 
     def check_met(self, where: str) -> None:
         """Refuse a named field for answers or ids that no row has. A typing error would otherwise remove all answers.
@@ -92,7 +96,7 @@ class Fields:
             ConfigError: there is one.
         """
         for key in ("answer", "id"):
-            if (name := self._named.get(key)) is not None and (name,) != USUAL[key] and name not in self._met:
+            if (name := self.named.get(key)) is not None and (name,) != USUAL[key] and name not in self._met:
                 raise unknown_name(f"field of {where}", name, self._met)
 
 

@@ -43,6 +43,7 @@ def run_in_container(program: str, tests: str, limits: SandboxLimits) -> Program
     """
     _, package = _packages()
     steps = steps_of(tests)
+    seconds = limits.seconds_of(steps)
     most = limits.output + steps.longest  # with the report, which holds the start of the output once more
     bounds = {"network_mode": "none", "mem_limit": limits.memory, "pids_limit": limits.processes, "stop_signal": "SIGKILL"}
     mark, started, wrote = secrets.token_hex(8), time.monotonic(), 0
@@ -57,10 +58,10 @@ def run_in_container(program: str, tests: str, limits: SandboxLimits) -> Program
         with package.SandboxSession(
             lang="python", runtime_configs=bounds, skip_environment_setup=True, keep_template=True, encoding_errors="replace"
         ) as session:
-            script = _script(program, steps, mark, limits.output)
-            said = session.run(script, timeout=limits.seconds, on_stdout=watch, on_stderr=watch)
+            script = _script(program, steps, mark, limits)
+            said = session.run(script, timeout=seconds, on_stdout=watch, on_stderr=watch)
     except package.exceptions.SandboxTimeoutError:
-        return ProgramResult(ProgramOutcome.TIMEOUT, f"it ran for more than {limits.seconds:g} seconds", seconds=time.monotonic() - started)
+        return ProgramResult(ProgramOutcome.TIMEOUT, f"it ran for more than {seconds:g} seconds", seconds=time.monotonic() - started)
     except Exception as failure:  # another package's errors, of many kinds
         raise VerifierError(f"the container failed: {type(failure).__name__}: {_line(failure)}", hint=_ENDS) from failure
     return _read(said.stdout, mark, steps, time.monotonic() - started, flooded=wrote > most)
@@ -112,12 +113,13 @@ def end(said, dumps=json.dumps):
     os._exit(0)
 out = Out()
 with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-    said = runner.run_program({program!r}, json.loads({steps!r}), {room}, tempfile.mkdtemp())
+    said = runner.run_program({program!r}, json.loads({steps!r}), {room}, tempfile.mkdtemp(), {seconds})
 end(said)
 """
 
 
-def _script(program: str, tests: CodeTests, mark: str, most: int) -> str:
+def _script(program: str, tests: CodeTests, mark: str, limits: SandboxLimits) -> str:
     """Return a script that runs a program and its tests as the sandbox does, and prints a mark and the report."""
-    values = {"program": program, "steps": json.dumps(tests.asked), "room": tests.room, "mark": mark, "most": most, "kept": _KEPT}
+    values = {"program": program, "steps": json.dumps(tests.asked), "room": tests.room, "mark": mark, "kept": _KEPT}
+    values |= {"most": limits.output, "seconds": limits.seconds if tests.limits > 1 else 0.0}
     return _SCRIPT.format(runner=inspect.getsource(runner), **values)

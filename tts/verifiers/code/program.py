@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import builtins
 import collections
+import contextlib
 import errno
 import json
 import numbers
 import os
+import signal
+import subprocess
 import sys
 import types
 from collections.abc import Mapping, Set
@@ -21,19 +24,23 @@ from typing import Any
 
 # kept before the program can replace them
 _exec, _eval, _compile, _dumps, _write = builtins.exec, builtins.eval, builtins.compile, json.dumps, os.write
-_DEEPEST, _DIGITS, _FAULT = 200, 4096, 200
+_DEEPEST, _DIGITS, _FAULT, _LAST = 200, 4096, 200, 1 << 16
 Wire = Any  # JSON: what is null, true, a small number, a text or a list itself; all else {kind: content}
 
 
-def run_program(program: str, steps: list[dict[str, Any]], room: int, folder: str) -> dict[str, Any]:
+def run_program(program: str, steps: list[dict[str, Any]], room: int, folder: str, seconds: float = 0.0) -> dict[str, Any]:
     """Run a program as the module `solution`, then the steps in its namespace; return the report.
 
     Args:
         steps: each has "do": a statement; or "values": expressions, each with a name that keeps its value here or None, and whether only
             its truth is asked; or "unittest": names of
-            test cases; or "doctest": docstrings. "test": whether it is a test; a step that is none and fails ends the run.
+            test cases; or "doctest": docstrings; or "stdin": a text, on which the program's file is run. "test": whether it is a test; a
+            step that is none and fails ends the run.
         room: largest size of the values, in characters. folder: where the program's file is written.
+        seconds: limit of each step; 0: none. A step in this process that passes it ends the process by SIGALRM.
     """
+    if any("stdin" in step for step in steps):
+        return _run_file(program, steps, folder, seconds)
     work = [(step, _prepared(step)) for step in steps]
     module = types.ModuleType("solution")
     scope = module.__dict__
@@ -48,10 +55,55 @@ def run_program(program: str, steps: list[dict[str, Any]], room: int, folder: st
     done: list[dict[str, Any]] = []
     left = [room]
     for step, codes in work:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
         done.append(_step(step, codes, scope, left))
+        signal.setitimer(signal.ITIMER_REAL, 0)
         if "error" in done[-1] and not step["test"]:
             break
     return {"steps": done}
+
+
+def _run_file(program: str, steps: list[dict[str, Any]], folder: str, seconds: float) -> dict[str, Any]:
+    """Run the program's file for the text of each step, until one takes too long; return the report, whose values are the outputs."""
+    path = f"{folder}/solution.py"
+    try:
+        _compile(program, path, "exec", dont_inherit=True)
+        with open(path, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:  # noqa: PTH123 - a text
+            file.write(program)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OSError) as failure:
+        return {"error": _line(failure), "kind": type(failure).__name__}
+    done: list[dict[str, Any]] = []
+    for step in steps:
+        done.append(_written(step, path, folder, seconds))
+        if done[-1].pop("late", False):
+            break
+    return {"steps": done}
+
+
+def _written(step: dict[str, Any], path: str, folder: str, seconds: float) -> dict[str, Any]:
+    """Return the output of one run of the program's file, cut to the step's bytes, or its error."""
+    with open(f"{folder}/.in", "w+b") as given, open(f"{folder}/.out", "w+b") as out, open(f"{folder}/.err", "w+b") as err:  # noqa: PTH123
+        given.write(step["stdin"].encode("utf-8", "surrogatepass"))
+        given.seek(0)
+        running = subprocess.Popen(
+            [sys.executable, "-I", "-B", path], stdin=given, stdout=out, stderr=err, cwd=folder, start_new_session=True
+        )
+        try:
+            code = running.wait(seconds or None)
+        except subprocess.TimeoutExpired:
+            return {"error": f"it ran for more than {seconds:g} seconds", "late": True}
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)  # what it left running, too
+            running.wait()
+        err.seek(max(0, os.fstat(err.fileno()).st_size - _LAST))
+        last = err.read().decode("utf-8", "replace")
+        if code < 0:
+            return {"error": f"it was ended by {signal.Signals(-code).name}", "late": -code == signal.SIGXCPU}
+        if code and ("Traceback (most recent call last)" in last or len(last) >= _LAST):
+            return {"error": last.strip().splitlines()[-1][:_FAULT]}
+        out.seek(0)
+        return {"values": [out.read(step["most"]).decode("utf-8", "replace")]}
 
 
 def _as_module(module: types.ModuleType, program: str, folder: str) -> str:

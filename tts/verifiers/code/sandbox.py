@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import secrets
 import select
@@ -33,6 +34,7 @@ from typing import Any
 from tts.errors import CapabilityError, VerifierError
 from tts.verifiers.code import cgroup, sandbox_child, seccomp
 from tts.verifiers.code import program as runner
+from tts.verifiers.code.json_tests import HOW, BadTestError
 from tts.verifiers.code.process_tree import MOST_FILES, descendants, held_in, memory_of, unlinked
 from tts.verifiers.code.steps import CodeTests, NothingTestedError, NotTestsError, read_tests
 from tts.verifiers.code.view import may_enter, view
@@ -85,13 +87,21 @@ class ProgramResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """Limits of a program: seconds, bytes of memory, concurrent processes, bytes of output, bytes of files in its folder."""
+    """Limits of a program: seconds, bytes of memory, concurrent processes, bytes of output, bytes of files in its folder.
+
+    Tests in JSON have `seconds` each. `total`: seconds of all of them together; None: as many as the tests have.
+    """
 
     seconds: float = 10.0
+    total: float | None = None
     memory: int = 1 << 30
     processes: int = 32
     output: int = 1 << 20
     disk: int = 64 << 20
+
+    def seconds_of(self, tests: CodeTests) -> float:
+        """Return the seconds that a program has for all tests."""
+        return min(self.seconds * tests.limits, math.inf if self.total is None else self.total)
 
 
 def run(program: str, tests: str, limits: SandboxLimits, *, isolated: bool = True) -> ProgramResult:
@@ -145,10 +155,12 @@ class _Program:
         self._reading, writing = os.pipe()
         self._control, controlling = os.pipe()  # of the sandbox alone: the program's process does not have it
         self._begun = {self._reading: b"", self._control: b""}
+        self._seconds = limits.seconds_of(tests)
         config = {
             "program": program,
             "steps": tests.asked,
             "room": tests.room,
+            "seconds": limits.seconds if tests.limits > 1 else 0.0,
             "runner": str(_RUNNER),
             "folder": folder,
             "isolated": isolated,
@@ -157,7 +169,7 @@ class _Program:
             "view": view(),
             "filter": str(_FILTER),
             "limits": {
-                "memory": limits.memory, "seconds": int(limits.seconds) + 1, "file": limits.disk, "processes": limits.processes,
+                "memory": limits.memory, "seconds": int(self._seconds) + 1, "file": limits.disk, "processes": limits.processes,
             },
         }  # fmt: skip
         self._group = cgroup.make(self._mark, limits.memory + 2 * limits.disk + _OWN_MEMORY)
@@ -212,7 +224,7 @@ class _Program:
         os.set_blocking(self._reading, False)
         os.set_blocking(self._control, False)
         open_ends, looked = {out, self._reading, self._control}, 0.0
-        deadline = time.monotonic() + self._limits.seconds + _START_S
+        deadline = time.monotonic() + self._seconds + _START_S
         working: float | None = None
         while open_ends and "status" not in self._said and "refused" not in self._said:
             ready = select.select(list(open_ends), [], [], _WATCH_S)[0]
@@ -222,9 +234,9 @@ class _Program:
             now = time.monotonic()
             if working is None and self._is_working():
                 working = now
-                deadline = now + self._limits.seconds
+                deadline = now + self._seconds
             if now > deadline:
-                return self._ended(ProgramOutcome.TIMEOUT, f"it ran for more than {self._limits.seconds:g} seconds")
+                return self._ended(ProgramOutcome.TIMEOUT, f"it ran for more than {self._seconds:g} seconds")
             if self._wrote > self._limits.output:
                 return self._ended(ProgramOutcome.OUTPUT, f"it wrote more than {self._limits.output} bytes")
             if now - looked > _WATCH_S:
@@ -263,7 +275,8 @@ class _Program:
 
     def _passed_limit(self) -> ProgramResult | None:
         running = list(descendants(self._process.pid))
-        if len(running) > self._limits.processes + 2:  # the two processes of the sandbox
+        own = 3 if self._tests.reads_input else 2  # processes of the sandbox
+        if len(running) > self._limits.processes + own:
             return self._ended(ProgramOutcome.PROCESSES, f"it had more than {self._limits.processes} processes")
         if sum(resident for _, resident in running) > self._limits.memory and (now := time.monotonic()) > self._count_again:
             memory = memory_of(running)
@@ -288,6 +301,8 @@ class _Program:
         status = int(said.get("status", 0))
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
+            if number == signal.SIGALRM:
+                return self._ended(ProgramOutcome.TIMEOUT, f"it ran for more than {self._limits.seconds:g} seconds in a test")
             if number == signal.SIGXCPU:
                 return self._ended(ProgramOutcome.TIMEOUT, "it used up its processor time")
             kind = ProgramOutcome.DISK if number == signal.SIGXFSZ else ProgramOutcome.CRASHED
@@ -313,6 +328,8 @@ def steps_of(tests: str) -> CodeTests:
     except NothingTestedError:
         raise VerifierError("the tests of the problem test nothing", hint=TEST_SOMETHING) from None
     except NotTestsError as failure:
+        if isinstance(failure.__cause__, BadTestError):
+            raise VerifierError(f"the tests of the problem are JSON of another form: {failure}", hint=HOW) from None
         kind = type(failure.__cause__).__name__
         raise VerifierError(f"the tests of the problem are no Python: {kind}: {failure}") from None
 

@@ -264,7 +264,7 @@ def _run(config: dict[str, Any], ends: tuple[int, int], runner: Any, refuse_call
         runner.send({"refused": str(failure), "mark": config["mark"]}, control)
         os._exit(3)
     os.close(control)
-    said = runner.run_program(config["program"], config["steps"], config["room"], config["folder"])
+    said = runner.run_program(config["program"], config["steps"], config["room"], config["folder"], config["seconds"])
     try:
         runner.send({**said, "mark": config["mark"]}, report)
         sys.stdout.flush()

@@ -18,13 +18,14 @@ from typing import Any
 
 from tts.verifiers.code.assertions import Definitions, NotWrittenOutError, as_assertions, is_idle, is_runner, spliced, test_methods
 from tts.verifiers.code.conditions import MOST_PARTS, AskedParts, Clause, NotPlainError, condition_of, said_of
+from tts.verifiers.code.json_tests import parse_json_tests, step_of
 from tts.verifiers.code.values import NotDataError, data_of
 
 _ROOM = 1 << 20  # characters of the values, beside what the tests' own size allows
 
 
 class NotTestsError(ValueError):
-    """Tests are no Python."""
+    """Tests are neither Python nor of the form in JSON."""
 
 
 class NothingTestedError(NotTestsError):
@@ -55,17 +56,31 @@ class CodeStep:
         if not self.clauses:
             return ""
         values = said.get("values")
-        if not isinstance(values, list) or len(values) != len(self.asked["values"]):
+        if not isinstance(values, list) or len(values) != len(self.asked.get("values", [""])):
             return "it sent no values of the test"
         return next((fault[:200] for clause in self.clauses if (fault := clause.fault(values))), "")
 
 
 @dataclass(frozen=True, slots=True)
 class CodeTests:
-    """The steps of tests. room: characters that the values of all steps may take."""
+    """The steps of tests.
+
+    Args:
+        steps: The steps, in order.
+        room: Characters that the values of all steps may take.
+        names: Names that a program must define for the tests to call it.
+        limits: How often a program's time limit counts: once, or for each test.
+    """
 
     steps: tuple[CodeStep, ...]
     room: int
+    names: frozenset[str] = frozenset()
+    limits: int = 1
+
+    @property
+    def reads_input(self) -> bool:
+        """Whether the tests are of standard input, each by a process of its own."""
+        return any("stdin" in step.asked for step in self.steps)
 
     @property
     def asked(self) -> list[dict[str, Any]]:
@@ -85,21 +100,39 @@ class CodeTests:
 
 @lru_cache(maxsize=64)
 def read_tests(tests: str) -> CodeTests:
-    """Return the steps of tests.
+    """Return the steps of tests in Python or JSON (`tts.verifiers.code.json_tests`).
 
     Raises:
-        NotTestsError: the tests are no Python. NothingTestedError: they test nothing.
+        NotTestsError: the tests are neither. NothingTestedError: they test nothing.
     """
     try:
+        if (given := parse_json_tests(tests)) is not None:
+            return _json_steps(given, tests)
         with warnings.catch_warnings(action="ignore"):  # for example of invalid escapes in strings
             tree = ast.parse(tests, "tests")
-            steps = _Reading(tree, as_assertions(spliced(tree.body))).steps()
+            reading = _Reading(tree, as_assertions(spliced(tree.body)))
+            steps = reading.steps()
+    except NothingTestedError:
+        raise
     except (SyntaxError, ValueError, RecursionError, MemoryError) as failure:
         raise NotTestsError(str(failure)) from failure
-    found = CodeTests(tuple(steps), _ROOM + 64 * len(tests))
+    found = CodeTests(tuple(steps), _ROOM + 64 * len(tests), reading.called)
     if not found.total:
         raise NothingTestedError
     return found
+
+
+def _json_steps(given: Sequence[Mapping[str, Any]], tests: str) -> CodeTests:
+    """Return the steps of tests in JSON.
+
+    Raises:
+        NothingTestedError: there is none.
+    """
+    if not given:
+        raise NothingTestedError
+    steps = [CodeStep(asked, (clause,)) for asked, clause in map(step_of, given)]
+    room = _ROOM + 64 * len(tests) + sum(step.asked.get("most", 0) for step in steps)
+    return CodeTests(tuple(steps), room, frozenset(test["function"] for test in given if "function" in test), len(steps))
 
 
 class _Reading:
@@ -122,6 +155,12 @@ class _Reading:
             for statement in self._defined.uncalled():
                 self._read(statement)
         return self._mentioned()
+
+    @property
+    def called(self) -> frozenset[str]:
+        """Names that the tests use and do not define: those of the program."""
+        used = {node.id for statement in self._body for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        return frozenset(filter(self._defined.is_the_programs, used))
 
     def _mentioned(self) -> list[CodeStep]:
         kept = [(step, name, step.words()) for step, name in self._steps]

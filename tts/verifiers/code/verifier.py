@@ -15,11 +15,26 @@ from tts.models.registry import ModelRecord
 from tts.threads import in_thread
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
+from tts.verifiers.code.blocks import choose_block
 from tts.verifiers.code.container import check_docker, run_in_container
+from tts.verifiers.code.json_tests import HOW, BadTestError
 from tts.verifiers.code.sandbox import TEST_SOMETHING, ProgramOutcome, ProgramResult, SandboxLimits, run, steps_of, why_not
 from tts.verifiers.code.steps import NothingTestedError, NotTestsError, read_tests
 
-_BLOCK = re.compile(r"^[^\S\n]*```[^\S\n]*(\w*)[^\n]*\n(.*?)^[^\S\n]*```", re.DOTALL | re.MULTILINE)
+_SOLUTION = re.compile(r"^class[ \t]+Solution\b", re.MULTILINE)
+_FUTURE = re.compile(r"^from[ \t]+__future__[^\n]*\n", re.MULTILINE)
+_PRELUDE_MODULES = (
+    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools", "functools",
+    "operator", "io", "json", "typing",
+)  # fmt: skip
+# one line, before the program; the builtins come last, which names such as `pow` of math would hide
+PRELUDE = "; ".join(
+    [
+        *(f"from {name} import *" for name in (*_PRELUDE_MODULES, "builtins")),
+        f"import sys, {', '.join(_PRELUDE_MODULES)}",
+        "sys.setrecursionlimit(50_000)\n",
+    ]
+)
 _LATE = StepScores(whole=math.nan)  # the time of the budget was over
 
 
@@ -32,9 +47,17 @@ def _check_own_tests(name: str, tests: Any) -> None:
 class Code(Verifier):
     """Scores the Python program in a solution by unit tests: 1 if all pass, else 0, or the share of tests that pass.
 
-    The program is the last fenced block that is marked as Python or has no language; without one, it is the whole text. It runs as the
-    module `solution`, whose file is in its folder. `__name__` is "solution", so what `if __name__ == "__main__"` guards does not run.
-    The tests run after the program, in its namespace. A program that raises or passes a limit scores 0. `outcome` returns the details.
+    The program is a fenced block that is marked as Python or has no language: the last one that defines what the tests call, or, for tests
+    of standard input, that reads it; otherwise the last one (`tts.verifiers.code.blocks`). Without a block it is the whole text. A program
+    that raises or passes a limit scores 0. `outcome` returns the details.
+
+    **Tests in JSON** are a list: `[{"stdin": "3 4", "stdout": "7"}]` runs the program's file for each text on standard input, and compares
+    what it writes, word by word. `[{"function": "add", "arguments": [3, 4], "returns": 7}]` calls a function, or a method of its class
+    `Solution`. Both keep what is expected out of reach of the program (`tts.verifiers.code.json_tests`). Each test has `seconds`; a test of
+    standard input that takes longer ends the run, and later ones count as failed.
+
+    **Tests in Python** run after the program, in its namespace. It runs as the module `solution`, whose file is in its folder. So what
+    `if __name__ == "__main__"` guards does not run.
 
     A test is a top-level statement of the tests that checks something: an assertion, a bare comparison, a call of a function or test case
     that has assertions, `unittest.main()`, `doctest.testmod()`. Statements below `if __name__ == "__main__"` are run. Functions `test_…`
@@ -50,10 +73,12 @@ class Code(Verifier):
     this process; it can write outside of its folder; and only polling limits the number of processes of root's programs.
 
     Args:
-        tests: Python source; None: the problem's reference answer, which makes this verifier an oracle.
+        tests: Tests in Python or JSON; None: the problem's reference answer, which makes this verifier an oracle.
         sandbox: "landlock"; "docker", a container of llm-sandbox; "none", limits without isolation, with all rights of the current
             user, for trusted programs.
         credit: "all": 1 if all tests pass, else 0. "share": the share of tests that pass.
+        prelude: The programs before which the names of `typing`, `collections`, `math` and other modules are imported, as LiveCodeBench
+            does: "solution": those with a class `Solution`; "always"; "never".
         seconds: time limit of a program, above 0. memory_mb: in MiB. processes: concurrent ones. output_kb: in KiB.
 
     With `tests` that a model wrote, the selection `codet` goes by the outcome of each (`StepScores.tests`). A program that raises or passes
@@ -75,6 +100,7 @@ class Code(Verifier):
     tests: Annotated[str, Rule(_check_own_tests)] | None = None
     sandbox: Annotated[str, choice("landlock", "docker", "none")] = "landlock"
     credit: Annotated[str, choice("all", "share")] = "all"
+    prelude: Annotated[str, choice("solution", "always", "never")] = "solution"
     seconds: Annotated[float, above(0, 2**31, "2**31")] = 10.0
     memory_mb: Annotated[int, whole(1, 2**31 - 1)] = 1024
     processes: Annotated[int, whole(1, 2**31 - 1)] = 32
@@ -129,7 +155,7 @@ class Code(Verifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory, and the outcome of each test; NaN for those that the time does not reach."""
         tests = self.tests if self.tests is not None else problem.answer or ""
-        programs = [program_in(t.response) for t in trajectories]
+        programs = [program_in(t.response, tests) for t in trajectories]
         scores: dict[str, StepScores] = {}
         for program in dict.fromkeys(programs):
             left = calls.seconds_left()
@@ -137,30 +163,36 @@ class Code(Verifier):
         return [scores[program] for program in programs]
 
     async def _scored(self, program: str, tests: str, left: float | None) -> StepScores:
-        seconds = self.seconds if left is None else min(self.seconds, left)
-        result = await in_thread(self.outcome, program, tests, seconds)
-        if result.outcome is ProgramOutcome.TIMEOUT and seconds < self.seconds:
+        result = await in_thread(self.outcome, program, tests, None, left)
+        if left is not None and left < self.seconds * steps_of(tests).limits and result.outcome is ProgramOutcome.TIMEOUT:
             return _LATE  # the budget's time ran out, not the program's
         told = (*map(float, result.tests), *(0.0,) * (steps_of(tests).total - len(result.tests)))
         if self.credit == "all" or result.outcome is not ProgramOutcome.FAILED:
             return StepScores(whole=float(result.outcome is ProgramOutcome.PASSED), tests=told)
         return StepScores(whole=result.passed / result.total if result.total else 0.0, tests=told)
 
-    def outcome(self, program: str, tests: str, seconds: float | None = None) -> ProgramResult:
+    def outcome(self, program: str, tests: str, seconds: float | None = None, total: float | None = None) -> ProgramResult:
         """Run a program with tests, and return the outcome.
 
         Args:
-            seconds: time limit; None: that of the verifier.
+            program: The program's source.
+            tests: Tests in Python or JSON.
+            seconds: The time limit, of each test in JSON; None: that of the verifier.
+            total: The limit of all tests together; None: as many times `seconds` as there are tests in JSON, or once.
 
         Raises:
-            CapabilityError: the sandbox is not available. VerifierError: the tests are not valid Python.
+            CapabilityError: the sandbox is not available. VerifierError: the tests are not valid.
         """
         limits = SandboxLimits(
             seconds=self.seconds if seconds is None else seconds,
+            total=total,
             memory=self.memory_mb << 20,
             processes=self.processes,
             output=self.output_kb << 10,
         )
+        if self.prelude == "always" or (self.prelude == "solution" and _SOLUTION.search(program)):
+            at = max((found.end() for found in _FUTURE.finditer(program)), default=0)
+            program = program[:at] + PRELUDE + program[at:]
         if self.sandbox == "docker":
             return run_in_container(program, tests, limits)
         return run(program, tests, limits, isolated=self.sandbox == "landlock")
@@ -172,10 +204,15 @@ def _check_tests(name: str, tests: str) -> None:
     except NothingTestedError:
         raise ConfigError(f"{name} is {shown(tests)}, but must test something", hint=TEST_SOMETHING) from None
     except NotTestsError as failure:
+        if isinstance(failure.__cause__, BadTestError):
+            raise ConfigError(f"{name} is {shown(tests)}, but must be tests in JSON: {failure}", hint=HOW) from None
         raise ConfigError(f"{name} is {shown(tests)}, but must be Python that tests programs: {failure}") from None
 
 
-def program_in(text: str) -> str:
-    """Return the last fenced block that is marked as Python or has no language; the whole text if there is none."""
-    blocks = [body for language, body in _BLOCK.findall(text) if language.lower() in ("", "py", "python", "python3")]
-    return blocks[-1] if blocks else text
+def program_in(text: str, tests: str = "") -> str:
+    """Return the program in a text: the block that the tests are for, the whole text if there is no block."""
+    try:
+        found = read_tests(tests)
+    except NotTestsError:
+        return choose_block(text)
+    return choose_block(text, found.names, reads=found.reads_input)

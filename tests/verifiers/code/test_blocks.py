@@ -1,0 +1,66 @@
+"""The program in a model's text: every form of fence, and the block that the tests are for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tts.verifiers.code.blocks import choose_block, code_blocks
+from tts.verifiers.code.verifier import program_in
+
+F = "def f(x):\n    return x + 1\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```python\n{F}```", f"```\n{F}```\n", f"~~~python\n{F}~~~", f"````py\n{F}````", f"``` python3 title='a'\n{F}```",
+        f"```{{python}}\n{F}```", f"```Python\n{F}```".replace("\n", "\r\n"), f"Here:\n```python\n{F}",
+        "1. So:\n   ```python\n   def f(x):\n       return x + 1\n   ```\n", "- a\n\t```python\n\tdef f(x):\n\t    return x + 1\n\t```",
+        f"```text\nf(1) is 2\n```\n```python\n{F}```", f"```text\nopen\n```python\n{F}```", f"````markdown\n```python\n{F}```\n````\nSo.",
+        f"```python\n{F}```\n```text\n2\n```", f"~~~\n{F}~~~\nwith `x` and ``` in prose",
+    ],
+)  # fmt: skip
+def test_fences_of_every_form_are_read(text: str) -> None:
+    assert [block.replace("\r", "").strip() for block in code_blocks(text)][-1] == F.strip()
+
+
+def test_a_fence_within_another_is_its_text() -> None:
+    inner = 'doc = """\n```\nx\n```\n"""\n'
+    assert code_blocks(f"````python\n{inner}````") == [inner]
+    assert code_blocks(f"~~~python\n{inner}~~~") == [inner]
+
+
+def test_a_block_that_is_not_closed_ends_at_the_next() -> None:
+    assert code_blocks("```python\na = 1\n```python\nb = 2\n```") == ["a = 1\n", "b = 2\n"]
+    assert code_blocks("no block") == []
+
+
+CALLED = "assert f(1) == 2"
+INPUT = '[{"stdin": "1", "stdout": "2"}]'
+READS = "print(int(input()) + 1)\n"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "tests", "chosen"),
+    [
+        ([F, "print(f(3))\n"], CALLED, 0),
+        ([F, "def f(x):\n    return x + 2\n"], CALLED, 1),
+        ([F, "def g(x):\n    return f(x)\n"], "assert g(f(1)) == 2", 1),
+        (["import math\n", "f = lambda x: x + 1\n", "f(1) == 2\n"], CALLED, 1),
+        (["class Solution:\n    def f(self, x): pass\n", "Solution().f(1)\n"], "assert Solution().f(1) == 2", 0),
+        (["async def f(x): pass\n", "    def f(x): pass\n"], CALLED, 0),
+        ([READS, "7\n"], INPUT, 0),
+        ([READS, F, READS, "x = 1\n"], INPUT, 2),
+        (["print(1)\n", "print(2)\n"], INPUT, 1),
+        (["a\n", "b\n"], "not Python (", 1),
+        ([F, "g = 1\n"], '[{"function": "f", "arguments": [1], "returns": 2}]', 0),
+    ],
+)
+def test_the_block_that_the_tests_are_for_is_the_program(blocks: list[str], tests: str, chosen: int) -> None:
+    text = "\n".join(f"So:\n```python\n{block}```" for block in blocks)
+    assert program_in(text, tests) == blocks[chosen]
+
+
+@pytest.mark.parametrize("part", ["```", "```python\n", "~~~", " ", "`", "\t```\n", "```\n"])
+def test_long_texts_are_read_in_linear_time(part: str) -> None:
+    assert isinstance(choose_block(part * 200_000, ["f"], reads=True), str)

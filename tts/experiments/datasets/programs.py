@@ -1,0 +1,190 @@
+"""Rows of LiveCodeBench and APPS: problems whose answer is tests of programs in JSON (`tts.verifiers.code.json_tests`).
+
+LiveCodeBench's rows have `public_test_cases` and `private_test_cases`: JSON, or base64 of zlib of a pickle of JSON. Nothing is unpickled:
+of a pickle, the one text that it may hold is read (`text_of_pickle`). Rows of APPS and TACO have `input_output`.
+
+Source: LiveCodeBench (lcb_runner/benchmarks/code_generation.py) and the card of APPS, for the names and forms of fields.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import pickletools
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from tts.errors import shown
+from tts.experiments.datasets.rows import BadRow, Fields
+from tts.experiments.datasets.unpacking import largest_row
+from tts.types import Problem
+
+_CASES: Final = ("public_test_cases", "private_test_cases")
+_IN_AND_OUT: Final = "input_output"
+_TEXTS: Final = ("question_content", "question", "problem", "prompt", "description")
+_IDS: Final = ("question_id", "problem_id", "task_id", "id")
+_KEPT: Final = ("question_title", "platform", "contest_id", "contest_date", "difficulty", "url", "source")  # as metadata
+_PICKLED_TEXTS: Final = frozenset({"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"})
+_PICKLE_FRAME: Final = frozenset({"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"})
+_BLOCK: Final = "Put it into one block that begins with ```python."
+_BY_INPUT: Final = f"Write a program in Python that reads from standard input and writes to standard output. {_BLOCK}"
+_BY_CALL: Final = f"Write {{what}} in Python. {_BLOCK}"
+
+
+def is_program_row(row: Mapping[str, Any]) -> bool:
+    """Whether a row has tests as LiveCodeBench or APPS have them."""
+    return any(row.get(name) for name in _CASES) or bool(row.get(_IN_AND_OUT))
+
+
+def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:
+    """Return the problem of a row. Tests of programs are its answer, private ones included, unless another field was named for answers.
+
+    Args:
+        row: The row, by field.
+        fields: The meaning of fields; a name given there for the problem or its id is used.
+
+    Raises:
+        BadRow: a field is missing or has another form.
+    """
+    named = fields.named
+    if "answer" in named or not is_program_row(row):
+        return fields.read(row)
+    fields.meet(row)
+    names = (named["problem"],) if "problem" in named else _TEXTS
+    text = next((row[name] for name in names if isinstance(row.get(name), str) and row[name].strip()), None)
+    if text is None:
+        raise BadRow(f"it has tests, but none of the fields {', '.join(names)} with a text")
+    tests = list(_tests(row))
+    if not tests:
+        raise BadRow("its tests are empty")
+    starter = row.get("starter_code") or ""
+    name = tests[0].get("function")
+    ask = _BY_INPUT if name is None else _BY_CALL.format(what=f"the function {name}" if not starter else "the code that begins as shown")
+    parts = [text.strip(), *([f"```python\n{starter.rstrip()}\n```"] if isinstance(starter, str) and starter.strip() else []), ask]
+    ids = (named["id"],) if "id" in named else _IDS
+    number = next((row[one] for one in ids if isinstance(row.get(one), str | int) and str(row[one]).strip()), None)
+    return Problem(
+        prompt="\n\n".join(parts),
+        answer=json.dumps(tests, ensure_ascii=False),
+        id=None if number is None else str(number).strip(),
+        task=fields.task,
+        metadata={one: row[one] for one in _KEPT if row.get(one) is not None},
+    )
+
+
+def _tests(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if row.get(_IN_AND_OUT):
+        yield from _paired(_IN_AND_OUT, _json(row, _IN_AND_OUT))
+        return
+    metadata = _json(row, "metadata") if row.get("metadata") else {}
+    name = metadata.get("func_name") if isinstance(metadata, dict) else None
+    for field in _CASES:
+        cases: Any = _json(row, field) if row.get(field) else []
+        if not isinstance(cases, list):
+            raise BadRow(f"its {field} is {shown(cases)}, but must be a list of tests")
+        for case in cases:
+            if not (isinstance(case, dict) and isinstance(case.get("input"), str) and isinstance(case.get("output"), str)):
+                raise BadRow(f"its {field} has {shown(case)}, but a test must have the texts input and output")
+            is_call = name is not None if "testtype" not in case else case["testtype"] == "functional"
+            yield _called(field, name, case) if is_call else _piped(case["input"], case["output"])
+
+
+def _piped(given: str, expected: str) -> dict[str, Any]:
+    """Return a test of standard input, compared as the benchmark does: line by line, numbers by their exact values."""
+    return {"stdin": given, "stdout": expected, "compare": "lines", "tolerance": 0}
+
+
+def _called(field: str, name: Any, case: Mapping[str, str]) -> dict[str, Any]:
+    """Return a test of a call, whose arguments are lines of JSON."""
+    if not (isinstance(name, str) and name.isidentifier()):
+        raise BadRow(f"its {field} call a function, but its metadata has func_name {shown(name)}")
+    try:
+        arguments = [json.loads(line) for line in case["input"].split("\n")]
+        returns = json.loads(case["output"])
+    except (ValueError, RecursionError) as failure:
+        raise BadRow(f"its {field} has {shown(case)}, but arguments and result must be JSON: {failure}") from None
+    return {"function": name, "arguments": arguments, "returns": returns}
+
+
+def _paired(field: str, given: Any) -> Iterator[dict[str, Any]]:
+    """Yield the tests of lists of inputs and outputs; with `fn_name` they are calls."""
+    inputs, outputs = (given.get(name) if isinstance(given, dict) else None for name in ("inputs", "outputs"))
+    if not (isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs)):
+        raise BadRow(f"its {field} is {shown(given)}, but must have as many inputs as outputs")
+    name = given.get("fn_name")
+    for one, other in zip(inputs, outputs, strict=True):
+        if name is None:
+            yield _piped(_lines(field, one), _lines(field, other))
+        elif not (isinstance(name, str) and name.isidentifier() and isinstance(one, list)):
+            raise BadRow(f"its {field} calls {shown(name)} with {shown(one)}, but must name a function and list its arguments")
+        else:  # a result is mostly within a list of its own
+            yield {"function": name, "arguments": one, "returns": other[0] if isinstance(other, list) and len(other) == 1 else other}
+
+
+def _lines(field: str, value: Any) -> str:
+    """Return a text, or a list of lines as one."""
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "\n".join(value)
+    if not isinstance(value, str):
+        raise BadRow(f"its {field} has {shown(value)} for standard input or output, but must have a text or a list of lines")
+    return value
+
+
+def _json(row: Mapping[str, Any], field: str) -> Any:
+    """Return the JSON in a field, which may be packed.
+
+    Raises:
+        BadRow: there is none.
+    """
+    value = row[field]
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return json.loads(text_of_pickle(_unpacked(field, base64.b64decode(value, validate=True))))
+    except (ValueError, RecursionError, zlib.error, binascii.Error) as failure:
+        raise BadRow(f"its {field} is {shown(value)}, but must be JSON, or base64 of zlib of a pickle of JSON: {failure}") from None
+
+
+def _unpacked(field: str, packed: bytes) -> bytes:
+    """Return what zlib packed, as one row at most.
+
+    Raises:
+        BadRow: it is larger. ValueError: it is cut.
+    """
+    reader = zlib.decompressobj()
+    content = reader.decompress(packed, largest_row())
+    if reader.unconsumed_tail:
+        raise BadRow(f"its {field} has more than {largest_row() >> 20:,} MiB, the most that one row may have")
+    if not reader.eof or reader.unused_data:
+        raise ValueError("it ends in the middle")
+    return content
+
+
+def text_of_pickle(data: bytes) -> str:
+    """Return the text that a pickle of a single text holds.
+
+    Nothing is unpickled: the codes of the pickle are read, and none is carried out.
+
+    Args:
+        data: The pickle.
+
+    Raises:
+        ValueError: it holds anything else.
+    """
+    texts: list[str] = []
+    end = 0
+    for code, argument, position in pickletools.genops(data):
+        if code.name in _PICKLED_TEXTS:
+            texts.append(str(argument))
+        elif code.name not in _PICKLE_FRAME:
+            raise ValueError(f"its pickle has the code {code.name}, but may hold one text alone")
+        end = (position or 0) + 1
+    if len(texts) != 1 or end != len(data):
+        raise ValueError(f"its pickle holds {len(texts)} texts in {end} of {len(data)} bytes, but may hold one text alone")
+    return texts[0]
