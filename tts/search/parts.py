@@ -86,6 +86,7 @@ STOP_RULES = Registry(
         "in_a_row": "tts.search.stop_rules.in_a_row:InARow",
         "mixture_sprt": "tts.search.stop_rules.mixture_sprt:MixtureSPRT",
         "never": "tts.search.stop_rules.never:Never",
+        "pandora": "tts.search.stop_rules.pandora:Pandora",
         "posterior": "tts.search.stop_rules.posterior:Posterior",
         "reasc": "tts.search.stop_rules.reasc:ReASC",
         "score_threshold": "tts.search.stop_rules.score_threshold:ScoreThreshold",
@@ -122,8 +123,10 @@ SELECTIONS = Registry(
         "majority_of_bests": "tts.search.selections.majority_of_bests:MajorityOfBests",
         "medoid": "tts.search.selections.medoid:Medoid",
         "pairwise": "tts.search.selections.pairwise:Pairwise",
+        "pessimistic": "tts.search.selections.pessimistic:Pessimistic",
         "rpc": "tts.search.selections.rpc:Rpc",
         "selective": "tts.search.selections.selective:Selective",
+        "swiss": "tts.search.selections.swiss:Swiss",
         "weighted": "tts.search.selections.weighted:Weighted",
     },
 )

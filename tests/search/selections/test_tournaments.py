@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.search.written import run as written
 from tests.support.candidates import ScoredSearch, candidates
@@ -25,6 +27,7 @@ from tts.search.search import Search
 from tts.search.selections.knockout import Knockout
 from tts.search.selections.league import League, fixtures
 from tts.search.selections.majority import Majority
+from tts.search.selections.swiss import Swiss, covering_pairs, near_pairs
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, PairComparison, Traits
 from tts.verifiers.toy import ToyVerifier
@@ -255,3 +258,103 @@ def test_a_verifier_that_cannot_compare_is_refused() -> None:
         end = searched(make_run("3 + 4", 100, f"best_of_n(n=2) | {plan}", ToyBackend(), verifiers={"main": ToyVerifier()}))
         assert isinstance(end.solution, ConfigError)
         assert "compares candidates, but the verifier" in str(end.solution)
+
+
+# Swiss ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def swiss_by_the_box(count: int, table: np.ndarray, pairs: Sequence[tuple[int, int]], floor: float) -> list[float]:
+    """Return the weighted shares of wins, from the pairs that met, as the paper's formula has them."""
+    shares = []
+    for i in range(count):
+        weights = [max(abs(2 * table[i, j] - 1), floor) for j in range(count) if (i, j) in pairs or (j, i) in pairs]
+        values = [float(table[i, j] > 0.5) for j in range(count) if (i, j) in pairs or (j, i) in pairs]
+        shares.append(float(np.dot(weights, values) / sum(weights)))
+    return shares
+
+
+@pytest.mark.parametrize("matches", [1, 2, 3])
+def test_a_swiss_tournament_keeps_its_number_of_comparisons_and_the_papers_shares(matches: int) -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(60):
+        count = int(rng.integers(2, 20))
+        table = preferences(count, rng)
+        search = Judged(table)
+        met: list[tuple[int, int]] = []
+        plain = search.scoring.compare
+
+        async def compare(pairs: Any, role: str, problem: Problem, plain: Any = plain, met: Any = met) -> list[float]:
+            met += [(a.stream, b.stream) for a, b in pairs]
+            return await plain(pairs, role, problem)
+
+        search.scoring.compare = compare
+        found = asyncio.run(Swiss(matches=matches).select(candidates([str(i) for i in range(count)]), search))  # type: ignore[arg-type]
+        assert len(met) == len(set(met)) <= min(matches * count, count * (count - 1) // 2)
+        if matches >= 2:
+            degree = np.bincount(np.array(met).ravel(), minlength=count)
+            assert degree.min() >= min(2, count - 1)
+        if matches == 3 and count <= 7:
+            assert len(met) == count * (count - 1) // 2
+        if np.bincount(np.array(met).ravel(), minlength=count).all():
+            shares = swiss_by_the_box(count, table, met, 0.1)
+            assert [c.weight for c in sorted(found.ranked, key=lambda c: c.index)] == pytest.approx(shares)
+            assert found.confidence == pytest.approx(max(shares))
+
+
+def test_the_best_of_a_consistent_judge_always_wins() -> None:
+    rng = np.random.default_rng(9)
+    for count in (2, 3, 9, 16, 40):
+        worth = rng.permutation(count).astype(float)
+        table = 1 / (1 + np.exp(worth[None, :] - worth[:, None]))
+        found, search = chosen(Swiss(), [str(i) for i in range(count)], table)
+        assert found.answers == (str(int(worth.argmax())),)
+        assert search.pairs <= 3 * count
+
+
+def test_close_ones_meet_after_the_coverage_and_no_pair_twice() -> None:
+    shares = {0: 0.9, 1: 0.5, 2: 0.49, 3: 0.1}
+    kinds = {i: i for i in shares}
+    assert near_pairs(shares, kinds, {}, 8) == [(1, 2), (0, 3)]
+    assert near_pairs(shares, kinds, {(1, 2): 1.0}, 8) == [(2, 3), (0, 1)]
+    assert near_pairs(shares, kinds, {(1, 2): 1.0, (0, 3): 1.0, (0, 1): 0.0, (2, 3): 1.0}, 1) == []
+    assert near_pairs(shares, {0: 0, 1: 1, 2: 1, 3: 0}, {}, 8) == [(2, 3), (0, 1)]
+
+
+@given(answers=st.lists(st.integers(0, 3), min_size=1, max_size=14), least=st.integers(1, 5))
+@settings(deadline=None)
+def test_coverage_gives_everyone_its_matches_where_there_are_opponents(answers: list[int], least: int) -> None:
+    kinds = dict(enumerate(answers))
+    pairs = list(covering_pairs(kinds, least))
+    assert len(pairs) == len(set(pairs))
+    assert all(a < b and kinds[a] != kinds[b] for a, b in pairs)
+    for i, kind in kinds.items():
+        opponents = sum(other != kind for other in answers)
+        assert sum(i in pair for pair in pairs) >= min(least, opponents)
+
+
+def test_what_the_budget_does_not_pay_is_left_out_and_without_one_comparison_it_votes() -> None:
+    answers = ["a", "b", "c", "c", "d"]
+    table = preferences(5, np.random.default_rng(1))
+    found, search = chosen(Swiss(), answers, table, most=3)
+    assert found.answers
+    assert search.pairs <= 15
+    none, _ = chosen(Swiss(), answers, table, most=0)
+    assert none.answers == chosen(Majority(), answers, table)[0].answers == ("c",)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_swiss_tournament_at_two_matches_is_right_more_often_than_a_knockout_with_a_noisy_judge(seed: int) -> None:
+    """One right of 16; the judge is right with .7 about it and a coin else: knockout .7^4 = .24, and more matches find it more often."""
+    rng = np.random.default_rng(seed)
+    swiss = knockout = 0
+    runs = 300
+    for _ in range(runs):
+        table = np.triu((rng.random((16, 16)) < 0.5) * 0.6 + 0.2, 1)
+        table[3] = np.where(rng.random(16) < 0.7, 0.8, 0.2)
+        table[:3, 3] = 1 - table[3, :3]
+        table = np.triu(table, 1) + np.tril(1 - np.triu(table, 1).T, -1)
+        answers = [str(i) for i in range(16)]
+        swiss += chosen(Swiss(matches=3), answers, table)[0].answers == ("3",)
+        knockout += chosen(Knockout(), answers, table)[0].answers == ("3",)
+    error = math.sqrt(0.25 * 2 / runs)
+    assert swiss / runs > knockout / runs - 2 * error

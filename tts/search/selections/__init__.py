@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from tts.search.selections.majority_of_bests import MajorityOfBests as MajorityOfBests
     from tts.search.selections.medoid import Medoid as Medoid
     from tts.search.selections.pairwise import Pairwise as Pairwise
+    from tts.search.selections.pessimistic import Pessimistic as Pessimistic
     from tts.search.selections.rpc import Rpc as Rpc
     from tts.search.selections.selective import Selective as Selective
+    from tts.search.selections.swiss import Swiss as Swiss
     from tts.search.selections.weighted import Weighted as Weighted
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

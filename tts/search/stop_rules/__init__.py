@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tts.search.stop_rules.in_a_row import InARow as InARow
     from tts.search.stop_rules.mixture_sprt import MixtureSPRT as MixtureSPRT
     from tts.search.stop_rules.never import Never as Never
+    from tts.search.stop_rules.pandora import Pandora as Pandora
     from tts.search.stop_rules.posterior import Posterior as Posterior
     from tts.search.stop_rules.reasc import ReASC as ReASC
     from tts.search.stop_rules.score_threshold import ScoreThreshold as ScoreThreshold

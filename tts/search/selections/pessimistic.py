@@ -1,0 +1,82 @@
+"""Pessimistic best-of-N: high scores count only as far as the samples cover them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.checks import above, choice
+from tts.search.parts import Selected
+from tts.search.search import Search
+from tts.search.selections._common import ByScore, by_class, scores_of, units_of, voters_of, with_weights
+from tts.types import Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pessimistic(ByScore):
+    """Chooses by the law of InferenceTimePessimism, which gives score r the probability max(0, r - threshold) / (N beta).
+
+        r_1 .. r_N = the scores of N samples
+        threshold: (1/N) sum_i max(0, (r_i - threshold) / beta) = 1
+        draw one of the samples with probability max(0, r_i - threshold) / (N beta)
+
+    It maximizes the expected score less beta / 2 times the chi-squared divergence from the samples. A small beta is `best`, and a large one
+    counts all samples alike. So a few wrong solutions of high score cannot win alone.
+
+    Source: Huang, Block, Liu, Jiang, Krishnamurthy, Foster, "Is Best-of-N the Best of Them? Coverage, Scaling, and Optimality in
+    Inference-Time Alignment" (2503.21878), algorithm 2, and public implementations of it. Differs:
+    - By default the answer with the largest probability is chosen; the paper draws a sample (`by="draw"`).
+    - The draw is of the law itself. The paper's rejection sampling takes an unscored sample where it rejects all N.
+    - Scores are mapped to [0, 1]. Candidates without an answer or with an unknown score are no samples.
+
+    Args:
+        beta: The weight of the divergence, above 0, in units of a score in [0, 1].
+        by: "mass": the answer with the largest probability wins; "draw": that of one sample of the law.
+        verifier: The role that scores.
+        aggregate: The way in which step scores are combined, such as "last", "min", "prod" or "mean".
+        truncated: "vote": a truncated candidate with an answer counts; "drop": it does not.
+
+    Cost: one verifier call a candidate.
+    Random: the draw, addressed by problem and seed; nothing with `by="mass"`.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | pessimistic", verifier="toy(error=0.1)")
+        >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
+        ('14', 1.0, 8)
+    """
+
+    registered_as = "pessimistic"
+    beta: Annotated[float, above(0)] = 0.1
+    by: Annotated[str, choice("mass", "draw")] = "mass"
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by the law."""
+        voters = voters_of(candidates, self.truncated)
+        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
+        counted = [i for i in voters if not np.isnan(scores[i])]
+        if not counted:
+            return by_class(candidates, np.ones(len(candidates)), voters)
+        law = np.zeros(len(candidates))
+        law[counted] = pessimistic_law(units_of(scores, search, self.verifier)[counted], self.beta)
+        chosen = by_class(candidates, law, voters, (self.verifier, scores))
+        if self.by == "mass":
+            return chosen
+        drawn = int(search.rng("pessimistic").choice(len(candidates), p=law / law.sum()))
+        judged = with_weights(candidates, law, (self.verifier, scores))[drawn]
+        return Selected((judged.answer or "",), (judged, *(c for c in chosen.ranked if c.index != judged.index)), chosen.confidence)
+
+
+def pessimistic_law(scores: NDArray[np.float64], beta: float) -> NDArray[np.float64]:
+    """Return the probability of each of N scores, [N]: the projection of scores / (N beta) onto the simplex.
+
+    With the scores in falling order, the threshold is the greatest of (sum of the first k - N beta) / k.
+    """
+    falling = np.sort(scores)[::-1]
+    count = len(scores)
+    threshold = ((np.cumsum(falling) - count * beta) / np.arange(1, count + 1)).max()
+    return np.maximum(scores - threshold, 0) / (count * beta)

@@ -1,0 +1,153 @@
+"""Swiss tournament: candidates that do about equally well meet, and the one with the best weighted share of wins is chosen."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from tts.checks import Count, number
+from tts.search.needs import Needs
+from tts.search.parts import Selected
+from tts.search.search import Search
+from tts.search.selections._common import by_class, first_writing, in_order, voters_of, with_weights
+from tts.search.selections._pairs import Tournament, preferences
+from tts.types import Candidate
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swiss(Tournament):
+    """Chooses the candidate with the largest share of wins, each weighted by the margin of its match.
+
+        coverage: every candidate meets `least` others
+        until N x `matches` pairs have met:
+            sort the candidates by their shares ; pair neighbours within `window` places, the nearest shares first
+        share of i = sum_j w_ij v_ij / sum_j w_ij ;  v = 1 for a win, 1/2 for a tie, 0 for a loss ;  w = max(margin, floor)
+
+    Source: Singh et al., "V1: Unifying Generation and Self-Verification for Parallel Reasoners" (2603.04304), the inference algorithm, read
+    in the paper, its repository's description and audits of its code. The code's budget is 1 to 3 comparisons a candidate, its least degree
+    2, its window 8 and its floor 0.1. The paper's text swaps win and loss in v; its code does not. Differs:
+    - The margin is |2p - 1| of the judge's preference p over both orders; the paper's is the difference of two grades from 1 to 10.
+    - Two of one answer do not meet: either gives the same answer.
+    - Coverage takes the opponent with the fewest matches, then the next in draw order, in place of random ones.
+
+    Equal shares go to the more frequent answer, then to the first candidate. Without one known comparison it is a majority vote. The
+    weights are the shares; the confidence is the winner's.
+
+    Args:
+        matches: Comparisons for each candidate on average, at least 1.
+        least: Opponents of each candidate before shares decide, at least 1.
+        window: Places between two that may meet after that, at least 1.
+        floor: The least weight of a match, above 0 and at most 1.
+        verifier: The role that compares.
+        truncated: "vote": a truncated candidate with an answer counts; "drop": it does not.
+
+    Cost: at most N x `matches` verifier calls, and N (N - 1) / 2 at most, each a pair in both orders. `matches` are held for with every
+    sample.
+
+    Example:
+        >>> import tts
+        >>> def model(ask):
+        ...     asked = str(ask.prompt)
+        ...     better = "A" if asked.find("is 7") < asked.find("is 8") else "B"
+        ...     return f'{{"better": "{better}"}}' if "better" in asked else f"The answer is {7 + ask.seed % 2}."
+        >>> limits = tts.Budget(samples=40)
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier="judge(votes=1)", strategy="best_of_n(n=4) | swiss"
+        ... )
+        >>> found.answer, found.usage.verifier_calls
+        ('7', 3)
+    """
+
+    registered_as = "swiss"
+    matches: Count = 3
+    least: Count = 2
+    window: Count = 8
+    floor: Annotated[float, number(1e-9, 1)] = 0.1
+
+    def needs(self) -> Needs:
+        """A verifier that compares each candidate that may win."""
+        return Needs(verifiers=(self.verifier,), pairs={self.verifier: self.matches})
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Hold the tournament."""
+        voters = voters_of(candidates, self.truncated)
+        kinds = {i: candidates[i].answer_class or 0 for i in voters}
+        left = self.matches * len(voters)
+        said: dict[Pair, float] = {}
+        pairs = list(covering_pairs(kinds, self.least))[:left]
+        while pairs:
+            held = await preferences(candidates, pairs, self.verifier, search)
+            said |= dict.fromkeys(pairs, math.nan) | held
+            left -= len(pairs)
+            if all(map(math.isnan, held.values())):  # the budget is over
+                break
+            pairs = near_pairs(self._shares(voters, said), kinds, said, self.window)[:left]
+        if all(map(math.isnan, said.values())):
+            return by_class(candidates, np.ones(len(candidates)), voters)
+        shares, votes, weights = self._shares(voters, said), Counter(kinds.values()), np.zeros(len(candidates))
+        weights[voters] = [shares[i] for i in voters]
+        order = sorted(voters, key=lambda i: (-shares[i], -votes[kinds[i]], i))
+        judged = with_weights(candidates, weights)
+        return Selected((first_writing(judged[order[0]], judged),), in_order(judged, order), shares[order[0]])
+
+    def _shares(self, entrants: Sequence[int], said: Mapping[Pair, float]) -> dict[int, float]:
+        """Return the weighted share of wins of each entrant; one without a known match has a half."""
+        won, played = dict.fromkeys(entrants, 0.0), dict.fromkeys(entrants, 0.0)
+        for (a, b), preference in said.items():
+            if math.isnan(preference):
+                continue
+            weight, wins = max(abs(2 * preference - 1), self.floor), (preference > 0.5) + (preference == 0.5) / 2
+            for i, value in ((a, wins), (b, 1 - wins)):
+                won[i] += weight * value
+                played[i] += weight
+        return {i: won[i] / played[i] if played[i] else 0.5 for i in entrants}
+
+
+def covering_pairs(kinds: Mapping[int, int], least: int) -> Iterator[Pair]:
+    """Yield pairs of different answers, none twice, until each entrant has `least` matches or has met all.
+
+    Args:
+        kinds: The answer class of each entrant, in draw order.
+        least: Matches of each.
+    """
+    entrants, met = list(kinds), set[Pair]()
+    degree = dict.fromkeys(entrants, 0)
+    for place, a in enumerate(entrants):
+        others = entrants[place + 1 :] + entrants[:place]
+        while degree[a] < least:
+            free = [b for b in others if kinds[a] != kinds[b] and _pair(a, b) not in met]
+            if not free:
+                break
+            b = min(free, key=degree.__getitem__)  # the next in draw order among equals
+            met.add(_pair(a, b))
+            degree[a] += 1
+            degree[b] += 1
+            yield _pair(a, b)
+
+
+def near_pairs(shares: Mapping[int, float], kinds: Mapping[int, int], met: Mapping[Pair, float], window: int) -> list[Pair]:
+    """Return the pairs of a round, the nearest shares first: no entrant is in two of them, and none has met before."""
+    ranked = sorted(shares, key=lambda i: (-shares[i], i))
+    open_pairs = [
+        (shares[a] - shares[b], place, a, b)
+        for place, a in enumerate(ranked)
+        for b in ranked[place + 1 : place + 1 + window]
+        if kinds[a] != kinds[b] and _pair(a, b) not in met
+    ]
+    busy, pairs = set[int](), list[Pair]()
+    for _, _, a, b in sorted(open_pairs):
+        if not busy & {a, b}:
+            busy |= {a, b}
+            pairs.append(_pair(a, b))
+    return pairs
+
+
+def _pair(a: int, b: int) -> Pair:
+    return (a, b) if a < b else (b, a)

@@ -1,0 +1,129 @@
+"""Pandora: stop where the next sample is expected to raise the best score by less than it costs."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.checks import Text, above, number, whole
+from tts.search.ends import StopDecision
+from tts.search.needs import Needs
+from tts.search.parameters import Aggregate
+from tts.search.parts import StopRule
+from tts.types import Candidate
+
+_SURE = 1e-6  # a score of 0 or 1 has the odds of this distance from it
+_NODES = 48
+_PART = 5  # the reference is the expected largest of so small a part of `horizon`, as in the authors' code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pandora(StopRule):
+    """Stops where the index of the next sample (Weitzman's reservation value) is no higher than the best score so far.
+
+        x_i = exp(score_i) ; m = their median ; s = mean of the x above it, less m ; e = sqrt(ln n ln(1/delta) / n)
+        reference = m + s (1 - e) ln(horizon / 5) ; utility of x = x / (x + reference), its chance against the reference
+        stop where E[utility of max(X, best)] - utility of best <= price, with X above m exponential of mean s (1 + e)
+
+    Source: Kalayci, Raman, Dughmi, "Optimal Stopping vs Best-of-N for Inference Time Optimization" (2510.01394), read in the authors' code.
+    Differs:
+    - Half of the law lies above the median; the code counts the tail as all of it, which doubles the gain.
+    - The tail's mean is its upper bound, as in the paper; the code computes the bound and uses the estimate.
+    - The condition is evaluated at the best score. It is the same as a best score above the index, without a root to be found.
+    - Scores that all lie in [0, 1] are taken as probabilities, by their log-odds. Candidates without an answer are samples, but not best.
+
+    Args:
+        price: The cost of a sample, above 0, in units of the chance to beat the reference. The paper's are from 0.00006 to 0.008.
+        least: Samples before it may stop, at least 2.
+        horizon: Samples to which the reference belongs, at least 6: what a long run of best-of-n would draw.
+        delta: The chance that the bound is too low, above 0 and below 1.
+        verifier: The role that scores.
+        aggregate: The way in which step scores are combined.
+
+    Cost: one verifier call a candidate. Whole solutions are drawn one after another.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 800, model="toy", strategy="best_of_n(n=32) | pandora(price=0.05, least=4) | best",
+        ...     verifier="toy(error=0.1)"
+        ... )
+        >>> found.answer, found.usage.samples, found.stopped_by
+        ('14', 4, 'pandora')
+    """
+
+    registered_as = "pandora"
+    price: Annotated[float, above(0)] = 0.001
+    least: Annotated[int, whole(2)] = 20
+    horizon: Annotated[int, whole(6)] = 100
+    delta: Annotated[float, number(1e-12, 1 - 1e-12)] = 0.05
+    verifier: Text = "main"
+    aggregate: Aggregate = "last"
+
+    def needs(self) -> Needs:
+        """Scores."""
+        return Needs(verifiers=(self.verifier,), aggregate=self.aggregate)
+
+    def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
+        """Return a stop when the next sample is not worth its cost."""
+        scores = np.array([c.scores.get(self.verifier, math.nan) for c in candidates], np.float64)
+        known = ~np.isnan(scores)
+        if known.sum() < self.least:
+            return None
+        answered = np.array([c.answer_class is not None for c in candidates])
+        if not (known & answered).any():
+            return None
+        values = exponentials(scores[known])
+        gain = self.gain(values, float(values[answered[known]].max()))
+        return StopDecision("pandora") if gain <= self.price else None
+
+    def gain(self, values: NDArray[np.float64], best: float) -> float:
+        """Return by how much one more sample is expected to raise the utility of the best value.
+
+        Args:
+            values: The values so far, above 0; at least two.
+            best: The best of those that count.
+        """
+        count, median = len(values), float(np.median(values))
+        excess = float(values[values >= median].mean()) - median
+        width = math.sqrt(math.log(count) * math.log(1 / self.delta) / count)
+        reference = median + excess * max(0.0, 1 - width) * math.log(self.horizon / _PART)
+        return tail_gain(max(best, median), median, excess * (1 + width), reference)
+
+
+def tail_gain(best: float, median: float, mean: float, reference: float) -> float:
+    """Return E[(u(X) - u(best))+] for u(x) = x / (x + reference), where X is above `median` with chance 1/2, by an exponential law.
+
+    Args:
+        best: At least the median.
+        median: Of the law.
+        mean: The mean excess over the median; 0: there is no tail.
+        reference: Above 0.
+    """
+    if mean == 0:
+        return 0.0
+    nodes, weights = _laguerre()
+    beyond = best + mean * nodes
+    gains = beyond / (beyond + reference) - best / (best + reference)
+    return 0.5 * math.exp(-(best - median) / mean) * float(weights @ gains)
+
+
+def exponentials(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the exponentials of scores, or the odds of probabilities, up to a factor."""
+    logs = scores
+    if scores.min() >= 0 and scores.max() <= 1:
+        kept = np.clip(scores, _SURE, 1 - _SURE)
+        logs = np.log(kept) - np.log1p(-kept)
+    return np.exp(np.maximum(logs - logs.max(), -700.0))
+
+
+@functools.cache
+def _laguerre() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return nodes and weights of Gauss's rule for the weight exp(-t) on [0, inf)."""
+    return np.polynomial.laguerre.laggauss(_NODES)
