@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tts.errors import ConfigError
-from tts.statistics import holm, paired_difference, problems_needed
+from tts.statistics import holm, mcnemar, paired_difference, problems_needed
 
 SHARES = st.sampled_from([0.0, 1 / 3, 0.5, 2 / 3, 1.0])
 
@@ -38,8 +38,20 @@ def test_of_problems_solved_or_not_the_test_is_mcnemars() -> None:
     first, second = np.repeat([1, 0, 1, 0], [15, 5, 400, 80]), np.repeat([0, 1, 1, 0], [15, 5, 400, 80])
     found = paired_difference(first, second, rng=rng())
     assert found.p == pytest.approx(stats.binomtest(5, 20).pvalue, rel=1e-9)
+    assert found.mcnemar == pytest.approx(found.p)
     assert (found.first_better, found.second_better, found.mean.num) == (15, 5, 500)
     assert found.spread == pytest.approx((first - second).std(ddof=1))
+
+
+def test_mcnemars_test_counts_problems_whatever_the_sizes_of_their_differences() -> None:
+    assert mcnemar(0, 0) == 1.0
+    assert mcnemar(0, 5) == mcnemar(5, 0) == pytest.approx(2 * 0.5**5)
+    assert mcnemar(7, 7) == 1.0
+    found = paired_difference([0.9, 0.4, 0.6, 0.5, 0.2], [0.1, 0.3, 0.5, 0.4, 0.2], rng=rng())
+    assert found.mcnemar == pytest.approx(2 * 0.5**4)
+    assert math.isnan(paired_difference([], [], rng=rng()).mcnemar)
+    with pytest.raises(ConfigError, match="first_better is -1, but"):
+        mcnemar(-1, 2)
 
 
 def test_signs_that_are_drawn_agree_with_signs_that_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

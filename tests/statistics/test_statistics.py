@@ -21,7 +21,10 @@ from tts.statistics import (
     clustered_calibration_error,
     clustered_mean,
     expected_calibration_error,
+    g_pass_at_k,
+    max_at_k,
     pass_at_k,
+    pass_hat_k,
     ratio,
     roc_auc,
     wilson,
@@ -61,6 +64,61 @@ def test_pass_at_k_grows_with_k_and_with_c_and_starts_at_the_share() -> None:
     assert (np.diff(table, axis=0) >= -1e-15).all()
     assert (np.diff(table, axis=1) >= -1e-15).all()
     np.testing.assert_allclose(table[:, 0], np.arange(13) / 12, atol=1e-15)
+
+
+def test_pass_hat_k_and_g_pass_at_k_are_shares_of_subsets() -> None:
+    for n in range(1, 8):
+        for c, k in itertools.product(range(n + 1), range(1, n + 1)):
+            counts = [sum(subset) for subset in itertools.combinations([i < c for i in range(n)], k)]
+            assert float(pass_hat_k(n, c, k)) == pytest.approx(np.mean([count == k for count in counts]), abs=1e-12)
+            for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+                expected = np.mean([count >= max(1, math.ceil(share * k)) for count in counts])
+                assert float(g_pass_at_k(n, c, k, share)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_ends_of_g_pass_at_k_are_pass_at_k_and_pass_hat_k() -> None:
+    n, c, k = 20, np.arange(21)[:, None], np.arange(1, 21)[None, :]
+    np.testing.assert_allclose(g_pass_at_k(n, c, k, 0.0), pass_at_k(n, c, k), atol=1e-12)
+    np.testing.assert_allclose(g_pass_at_k(n, c, k, 1.0), pass_hat_k(n, c, k), atol=1e-12)
+    assert float(g_pass_at_k(50, 7, 25, 0.28)) == pytest.approx(float(g_pass_at_k(50, 7, 25, 0.279)))  # 7 of 25, not 8
+
+
+def test_they_are_unbiased_for_fresh_samples() -> None:
+    """Over all outcomes of n tries of probability p, weighted by their chance, they are the binomial chances of k tries."""
+    n, p = 9, 0.6
+    chances = np.array([math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)])
+    for k in range(1, n + 1):
+        assert float(chances @ pass_hat_k(n, np.arange(n + 1), k)) == pytest.approx(p**k, abs=1e-12)
+        expected = sum(math.comb(k, j) * p**j * (1 - p) ** (k - j) for j in range(math.ceil(k / 2), k + 1))
+        assert float(chances @ g_pass_at_k(n, np.arange(n + 1), k, 0.5)) == pytest.approx(expected, abs=1e-12)
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=8))
+@settings(deadline=None)
+def test_max_at_k_is_the_mean_over_all_subsets(values: list[int]) -> None:
+    found = max_at_k(values, np.arange(1, len(values) + 1))
+    expected = [np.mean([max(subset) for subset in itertools.combinations(values, k)]) for k in range(1, len(values) + 1)]
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert np.isnan(max_at_k(values, [0, len(values) + 1, 1.5])).all()
+    assert max_at_k([0, 1, 1, 0, 0], 2) == pytest.approx(pass_at_k(5, 2, 2))
+
+
+@repeats(100, 600, "studies")
+def test_intervals_of_pass_hat_k_over_problems_cover(studies: int) -> None:
+    """Problems of chance p ~ Beta(2, 2), 8 samples each: E[p^3] = (2 3 4) / (4 5 6) = 0.2."""
+    draws, covered = rng(3), 0
+    for _ in range(studies):
+        right = draws.binomial(8, draws.beta(2, 2, 40))
+        covered += 0.2 in clustered_mean(pass_hat_k(8, right, 3), rng=draws, bounds=(0.0, 1.0), resamples=400)
+    assert covered / studies > 0.95 - 0.02 - 3 * math.sqrt(0.95 * 0.05 / studies)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
+def test_a_share_outside_of_its_range_is_refused(share: float) -> None:
+    with pytest.raises(ConfigError, match="share is"):
+        g_pass_at_k(4, 2, 2, share)
+    with pytest.raises(ConfigError, match="values is"):
+        max_at_k([1.0, math.nan], 1)
 
 
 def test_pass_at_k_outside_its_domain_is_unknown() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from tts.statistics.acceptance import accuracy_given_acceptance, attempt_values, best_tries, clustered_ceiling
 from tts.statistics.association import clustered_auc_within, clustered_correlation
-from tts.statistics.comparing import Difference, holm, paired_difference, problems_needed
+from tts.statistics.comparing import Difference, holm, mcnemar, paired_difference, problems_needed
 from tts.statistics.discrimination import (
     Bin,
     Calibration,
@@ -24,7 +24,7 @@ from tts.statistics.discrimination import (
     roc_auc,
 )
 from tts.statistics.judged import Belief, CorrectedMean, bayes_at_n, corrected_mean
-from tts.statistics.proportions import LEVEL, Estimate, pass_at_k, wilson
+from tts.statistics.proportions import LEVEL, Estimate, g_pass_at_k, max_at_k, pass_at_k, pass_hat_k, wilson
 from tts.statistics.resampling import RESAMPLES, Statistic, bootstrap, bootstrap_kinds, clustered_mean, ratio
 from tts.statistics.scaling import CoverageLaw, Fit, Saturation, fit_coverage, fit_saturation, spaced
 from tts.statistics.selection import Averaged, best_at_k, majority_at_k, weighted_at_k
@@ -72,11 +72,15 @@ __all__ = [
     "expected_calibration_error",
     "fit_coverage",
     "fit_saturation",
+    "g_pass_at_k",
     "holm",
     "majority_at_k",
+    "max_at_k",
+    "mcnemar",
     "mean_with_error",
     "paired_difference",
     "pass_at_k",
+    "pass_hat_k",
     "power_of",
     "problems_needed",
     "ratio",

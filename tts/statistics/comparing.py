@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from tts.checks import check_int
 from tts.errors import ConfigError
 from tts.statistics.proportions import LEVEL, Estimate, check_level
 from tts.statistics.resampling import RESAMPLES, Floats, blocks, clustered_mean, vector
@@ -26,7 +27,8 @@ class Difference:
     Args:
         mean: of first - second over problems, with its interval; num: problems. p: probability of a mean as far from 0, if it made no
             difference which strategy is which; NaN without problems.
-        first_better, second_better: problems. spread: standard deviation of the difference over problems, which
+        first_better, second_better: problems. mcnemar: p-value of McNemar's exact test of these two numbers, whatever the sizes of the
+            differences; NaN without problems. spread: standard deviation of the difference over problems, which
             `problems_needed` asks for; NaN with fewer than two.
     """
 
@@ -35,6 +37,7 @@ class Difference:
     first_better: int
     second_better: int
     spread: float
+    mcnemar: float = math.nan
 
 
 def paired_difference(
@@ -78,13 +81,40 @@ def paired_difference(
         raise ConfigError(f"first and second differ by {furthest}, but most is {most}", hint="most=None where no bound is known")
     imagined = furthest or (math.nan if most is None else most)
     mean = clustered_mean(differences, rng=rng, level=level, resamples=resamples, bounds=(-imagined, imagined))
+    first_better, second_better = int((differences > 0).sum()), int((differences < 0).sum())
     return Difference(
         mean,
         _sign_flip(differences, rng),
-        int((differences > 0).sum()),
-        int((differences < 0).sum()),
+        first_better,
+        second_better,
         float(differences.std(ddof=1)) if len(differences) > 1 else math.nan,
+        mcnemar(first_better, second_better) if len(differences) else math.nan,
     )
+
+
+def mcnemar(first_better: int, second_better: int) -> float:
+    """Return the p-value of McNemar's exact test, two-sided: that each strategy is the better one of a problem with the same chance.
+
+    Source: McNemar, "Note on the sampling error of the difference between correlated proportions or percentages" (1947), in its exact form,
+        a sign test of the problems on which the strategies differ.
+
+    Args:
+        first_better: Problems on which the first strategy is better.
+        second_better: Problems on which the second one is.
+
+    Raises:
+        ConfigError: one of them is no whole number of at least 0.
+
+    Example:
+        >>> from tts.statistics import mcnemar
+        >>> mcnemar(1, 5)
+        0.21875
+    """
+    check_int("first_better", first_better, 0, optional=False)
+    check_int("second_better", second_better, 0, optional=False)
+    if not first_better + second_better:
+        return 1.0
+    return float(stats.binomtest(first_better, first_better + second_better).pvalue)
 
 
 def holm(p_values: ArrayLike) -> Floats:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from tts.checks import check_number
 from tts.errors import ConfigError, shown
 
 LEVEL = 0.95
@@ -74,6 +75,82 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     for i in range(int(few.max(initial=0))):
         missed *= np.where(i < few, np.maximum(size - many - i, 0) / np.maximum(size - i, 1), 1)
     return np.where(valid, 1 - missed, np.nan)
+
+
+def pass_hat_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
+    """Return the probability that all of k samples are right (pass^k), without bias, from n samples of which c are right.
+
+    It is C(c, k) / C(n, k), the share of subsets of k without a wrong sample.
+
+    Source: Yao et al., "tau-bench: A Benchmark for Tool-Agent-User Interaction in Real-World Domains" (2406.12045).
+    Shapes: n, c and k are broadcast against each other.
+
+    Returns:
+        As `pass_at_k`. `clustered_mean` of the values of problems, with bounds=(0, 1), gives the interval.
+
+    Raises:
+        ConfigError: values that are no numbers, or of shapes that do not fit each other.
+    """
+    return _share_of_subsets(n, c, k, 1.0)
+
+
+def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike, share: float) -> NDArray[np.float64]:
+    """Return the probability that at least a share of k samples, and at least one, is right (G-Pass@k), without bias.
+
+    It is the share of subsets of k of the n samples, of which c are right. With a share of 0 it is `pass_at_k`, with 1 `pass_hat_k`.
+
+    Source: Liu et al., "Are Your LLMs Capable of Stable Reasoning?" (2412.13147), equations 2 to 4: sum of the hypergeometric law from
+        max(1, ceil(share k)). Differs: share k is rounded at nine decimals, since 0.28 x 25 is above 7 in floating point.
+    Shapes: n, c and k are broadcast against each other.
+
+    Args:
+        n: Samples of each problem.
+        c: Right samples of each problem.
+        k: Samples of a subset.
+        share: The least share of right ones, in [0, 1] (tau in the paper).
+
+    Returns:
+        As `pass_at_k`. `clustered_mean` of the values of problems, with bounds=(0, 1), gives the interval.
+
+    Raises:
+        ConfigError: values that are no numbers, or of shapes that do not fit each other; a share outside of [0, 1].
+    """
+    check_number("share", share, 0, 1, optional=False)
+    return _share_of_subsets(n, c, k, share)
+
+
+def max_at_k(values: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
+    """Return the expected greatest value of k samples (max@k), without bias, from the values of n samples.
+
+    It is the mean over all subsets of k: sum_i v_(i) (C(i, k) - C(i - 1, k)) / C(n, k), with the values in rising order. Of values 0 and 1
+    it is `pass_at_k`.
+
+    Source: Chen et al., "Evaluating large language models trained on code" (2107.03374), equation 1, for any reward.
+
+    Args:
+        values: [n], such as scores or rewards of the samples of one problem.
+        k: Samples of a subset, of any shape.
+
+    Returns:
+        Of k's shape; NaN where k is no whole number with 1 <= k <= n.
+
+    Raises:
+        ConfigError: values that are no list of finite numbers.
+    """
+    rising = np.sort(numbers("values", values))
+    if rising.ndim != 1 or not np.isfinite(rising).all():
+        raise ConfigError(f"values is {shown(values)}, but must be a list of finite numbers")
+    ks = numbers("k", k)
+    below = 1 - pass_at_k(len(rising), len(rising) - np.arange(len(rising) + 1), ks[..., None])  # [..., n + 1]: all k among the i lowest
+    return np.diff(below, axis=-1) @ rising if len(rising) else np.full(ks.shape, np.nan)
+
+
+def _share_of_subsets(n: ArrayLike, c: ArrayLike, k: ArrayLike, share: float) -> NDArray[np.float64]:
+    """Return the share of subsets of k of n in which at least a share, and at least one, is of the c right ones; NaN as `pass_at_k`."""
+    unknown = np.isnan(pass_at_k(n, c, k))
+    n_, c_, k_ = (np.where(unknown, 1, each) for each in np.broadcast_arrays(*(numbers(*one) for one in (("n", n), ("c", c), ("k", k)))))
+    least = np.maximum(np.ceil(np.round(share * k_, 9)), 1)
+    return np.where(unknown, np.nan, stats.hypergeom.sf(least - 1, n_, c_, k_))
 
 
 def wilson(successes: float, n: float, level: float = LEVEL) -> Estimate:
