@@ -123,7 +123,7 @@ def test_every_point_says_that_it_is_replayed(sampled):
     rows = points(sampled("replay", "--csv"))
     assert {row["kind"] for row in rows} == {"replayed"}
     assert list(dict.fromkeys(row["strategy"] for row in rows)) == [
-        "pass@k", "best_of_n | majority", "best_of_n | best", "best_of_n | weighted", "best_of_n | best_of_majority",
+        "pass@k", "random choice", "best_of_n | majority", "best_of_n | best", "best_of_n | weighted", "best_of_n | best_of_majority",
     ]  # fmt: skip
     assert [float(row["samples"]) for row in rows if row["strategy"] == "pass@k"] == [1, 2, 4, 8]
     assert {row["problems"] for row in rows} == {"6"}

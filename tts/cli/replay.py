@@ -19,7 +19,9 @@ def replay(  # noqa: PLR0913 - the options of the command
     *,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(help="best_of_n | weighted, with any stop rule, auto, or pass@k; may be repeated. Else those that fit."),
+        typer.Option(
+            help="best_of_n | weighted, with any stop rule, auto, pass@k, pass^k or 'random choice'; may be repeated. Else those that fit."
+        ),
     ] = None,
     n: Annotated[str, typer.Option("--n", metavar="N,N,…", help="Sizes in samples; else powers of two.")] = "",
     tokens: Annotated[str, typer.Option(metavar="N,N,…", help="Sizes in tokens of a problem instead.")] = "",

@@ -118,7 +118,7 @@ def test_dollars_are_of_prompts_and_output(pool: tts.Pool):
 
 
 def test_a_strategy_that_is_neither_is_refused(pool: tts.Pool):
-    with pytest.raises(ConfigError, match="what is replayed is pass@k, or best_of_n without its n, or auto"):
+    with pytest.raises(ConfigError, match="random choice, best_of_n without its n, or auto"):
         pool.replay(["beam(n=4)"], [4])
 
 

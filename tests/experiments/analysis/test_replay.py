@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ import pytest
 from tests.experiments.pools import SEEDS, live, sums, written
 from tts.errors import ConfigError
 from tts.experiments.analysis.pools import ProblemPool, pools_of
-from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, covered, imported_scores
-from tts.experiments.analysis.replay import COVERAGE, ReplayedCurve, replay, unanswered
+from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, imported_scores
+from tts.experiments.analysis.replay import COVERAGE, ReplayedCurve, fitting_strategies, replay, unanswered
 from tts.search.parts import SELECTIONS, STOP_RULES, Selected
 from tts.search.plan import parse
 from tts.search.selections.majority import Majority
@@ -20,7 +20,8 @@ from tts.types import Problem
 
 SIZES = (1, 3, 7)
 CUT = 21  # tokens, which the toy's solutions of three and four numbers fit in, and those of five do not
-LIVE_ONLY = ("knockout", "league", "pairwise")  # selections that ask a model about answers, which no recorded score says
+LIVE_ONLY = ("knockout", "league", "pairwise", "swiss")  # selections that ask a model about answers, which no recorded score says
+REPLAYED = "what is replayed is pass@k, pass^k, random choice, best_of_n without its n, or auto"
 SELECTED = [
     *(name for name in SELECTIONS.entries if name not in LIVE_ONLY),
     *(f"{rule} | weighted" for rule in STOP_RULES.entries),
@@ -99,7 +100,31 @@ def test_means_in_closed_form_are_those_over_all_orders_of_live_selections(pool,
         assert curve.shares[point, 0] == pytest.approx(np.mean([outcome.right for outcome in outcomes]), abs=1e-12)
         assert curve.costs["generated_tokens"][point] == pytest.approx(np.mean([outcome.generated_tokens for outcome in outcomes]))
         assert curve.costs["verifier_tokens"][point] == pytest.approx(np.mean([outcome.verifier_tokens for outcome in outcomes]))
+        assert curve.costs["path_tokens"][point] == pytest.approx(np.mean([outcome.path_tokens for outcome in outcomes]))
         assert curve.costs["samples"][point] == n
+
+
+@pytest.mark.parametrize(("measure", "value"), [("pass@k", any), ("pass^k", all), ("random choice", np.mean)])
+@pytest.mark.parametrize("pool", WRITTEN)
+def test_measures_are_means_over_all_subsets_and_only_a_random_choice_sees_no_answers(pool, measure, value):
+    sizes = range(1, len(pool.drawn) + 1)
+    curve = only(replay([pool], [measure], sizes)).curve
+    right = [drawn.right is True for drawn in pool.drawn]
+    expected = [np.mean([value(subset) for subset in combinations(right, n)]) for n in sizes]
+    assert curve.shares[:, 0] == pytest.approx(expected, abs=1e-12)
+    assert curve.role == ("strategy" if measure == "random choice" else "oracle")
+    longest = [np.mean([max(one.tokens for one in subset) for subset in combinations(pool.drawn, n)]) for n in sizes]
+    assert curve.costs["path_tokens"] == pytest.approx(longest)
+    first = only(replay([pool], [measure], sizes, first=True)).curve
+    assert first.shares[:, 0] == pytest.approx([float(value(right[:n])) for n in sizes])
+    assert first.costs["path_tokens"] == pytest.approx([max(one.tokens for one in pool.drawn[:n]) for n in sizes])
+
+
+def test_a_random_choice_is_no_better_at_any_size_and_a_default_of_every_replay():
+    pools = [written((0, 0.5), (1, 0.5), (0, 0.5), (1, 0.5)), written((1, 0.5), (1, 0.5), (1, 0.5), (0, 0.5))]
+    curve = only(replay(pools[:1], ["random choice"], [1, 2, 4])).curve
+    assert len(set(curve.shares[:, 0].tolist())) == 1
+    assert fitting_strategies(pools)[:2] == ["pass@k", "random choice"]
 
 
 def test_a_stop_rule_is_averaged_over_orders_of_all_samples():
@@ -171,7 +196,7 @@ def test_coverage_is_pass_at_k(drawn):
     assert curve.label == COVERAGE
     assert curve.role == "oracle"
     first = only(replay(pools, [COVERAGE], [3], first=True)).curve
-    assert first.accuracy[0].value == pytest.approx(np.mean([covered(pool, range(3)).right for pool in pools]))
+    assert first.accuracy[0].value == pytest.approx(np.mean([any(one.right for one in pool.drawn[:3]) for pool in pools]))
 
 
 def test_within_tokens_a_run_ends_before_the_sample_that_does_not_fit():
@@ -249,10 +274,10 @@ def test_problems_without_a_reference_are_left_out():
 @pytest.mark.parametrize(
     ("strategy", "cause"),
     [
-        ("single", "strategy is 'single', but what is replayed is pass@k, or best_of_n without its n, or auto"),
+        ("single", "strategy is 'single', but what is replayed is pass@k, pass^k, random choice, best_of_n without its n, or auto"),
         (
             "best_of_n(n=4) | majority",
-            "strategy is 'best_of_n(n=4) | majority', but what is replayed is pass@k, or best_of_n without its n, or auto",
+            f"strategy is 'best_of_n(n=4) | majority', but {REPLAYED}",
         ),
         (
             "best_of_n(temperature=0.5) | majority",

@@ -1,6 +1,7 @@
 """Means over one pool: what a plan reaches on average over the runs of best-of-n that the pool's samples allow.
 
-Means are exact where there is a closed form (majority, best, pass@k), where all orders are enumerated, and on the first samples only.
+Means are exact where there is a closed form (majority, best, measures such as pass@k), where all orders are enumerated, and on the first
+samples only.
 Other means are over random orders. These are the same for every plan and size, so that differences are paired.
 """
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from tts.experiments.analysis.curves import Floats, Whole
 from tts.experiments.analysis.pools import ProblemPool
-from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, ReplayOutcome, covered
+from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, ReplayOutcome
 from tts.experiments.analysis.scoring_cost import cost_of, mean_costs
 from tts.randomness import generator, hash64
 from tts.search.needs import needs_of
@@ -25,7 +26,7 @@ from tts.search.parts import Plan
 from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
-from tts.statistics import pass_at_k
+from tts.statistics import max_at_k, pass_at_k, pass_hat_k
 from tts.statistics.selection import Averaged, best_at_k, majority_at_k, weighted_at_k
 from tts.verifiers.base import to_unit
 from tts.verifiers.ranges import range_of
@@ -62,6 +63,28 @@ class ReplaySettings:
         return [rng.permutation(len(pool.drawn)) for _ in range(self.draws)]
 
 
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What is counted of the samples of a run without a selection among them.
+
+    Args:
+        at_k: From n, c and k: The mean over subsets of k of n samples, c of them right.
+        of_run: From the share of right samples of a run: its value.
+        oracle: Whether it sees which samples are right.
+    """
+
+    at_k: Callable[[int, int, Sequence[int]], Floats]
+    of_run: Callable[[float], float]
+    oracle: bool = True
+
+
+MEASURES: Final[Mapping[str, Measure]] = {
+    "pass@k": Measure(pass_at_k, lambda share: float(share > 0)),
+    "pass^k": Measure(pass_hat_k, lambda share: float(share == 1)),
+    "random choice": Measure(lambda n, c, k: np.where(np.isnan(pass_at_k(n, c, k)), math.nan, c / n), lambda share: share, oracle=False),
+}  # of samples, by the name that a replay has for each
+
+
 class RunMeans(NamedTuple):
     """Means over runs; all NaN: the pool is too small. error: the standard error of `right` from random subsets."""
 
@@ -70,32 +93,35 @@ class RunMeans(NamedTuple):
     samples: float
     generated_tokens: float
     verifier_tokens: float
+    path_tokens: float
 
 
-_UNKNOWN: Final = RunMeans(*[math.nan] * 5)
+_UNKNOWN: Final = RunMeans(*[math.nan] * len(RunMeans._fields))
 
 
-def means_of(pool: ProblemPool, plan: Plan | None, reading: ReplaySettings) -> list[RunMeans]:
+def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -> list[RunMeans]:
     """Return the means of one pool at each size.
 
     Args:
-        plan: with its selection; None: a perfect selection.
+        plan: with its selection; or what is counted without one.
 
     Raises:
         ConfigError: the plan needs a score that was not recorded.
     """
-    selection, stopping = (None, None) if plan is None else (plan.selection, plan.stopping)
-    verified = selection is not None and any(needs_of(part).verifiers for part in (selection, stopping) if part is not None)
-    closed = _CLOSED.get(type(selection)) if stopping is None else None
+    selection, stopping = (plan, None) if isinstance(plan, Measure) else (plan.selection, plan.stopping)
+    verified = isinstance(plan, Plan) and any(needs_of(part).verifiers for part in (selection, stopping) if part is not None)
+    closed = _CLOSED.get(type(selection)) if stopping is None and getattr(selection, "temperature", None) is None else None
     if closed is not None and not reading.first and reading.unit == "samples":
         averaged = closed(pool, selection, reading)
         scoring = mean_costs(pool.drawn, reading.sizes) if verified else np.zeros(len(reading.sizes))
-        tokens = float(np.mean([drawn.tokens for drawn in pool.drawn]))
+        tokens = [drawn.tokens for drawn in pool.drawn]
+        mean, longest = float(np.mean(tokens)), max_at_k(tokens, reading.sizes)
+        columns = (reading.sizes, averaged.value.tolist(), averaged.error.tolist(), scoring.tolist(), longest.tolist())
         return [
-            _UNKNOWN if math.isnan(right) else RunMeans(right, error, n, n * tokens, cost)
-            for n, right, error, cost in zip(reading.sizes, averaged.value.tolist(), averaged.error.tolist(), scoring.tolist(), strict=True)
+            _UNKNOWN if math.isnan(right) else RunMeans(right, error, n, n * mean, cost, path)
+            for n, right, error, cost, path in zip(*columns, strict=True)
         ]
-    outcomes = partial(_covered, pool) if plan is None else RecordedSearch(pool, plan).prefixes
+    outcomes = partial(_measured, pool, plan) if isinstance(plan, Measure) else RecordedSearch(pool, plan).prefixes
     return _means(pool, reading, outcomes, verified=verified)
 
 
@@ -108,8 +134,9 @@ def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
     """Return the means of runs at one size. exact: whether these are all possible runs, so that `error` is 0."""
     if len(outcomes) == 1:
         (o,) = outcomes
-        return RunMeans(float(o.right or 0), 0.0, float(o.samples), float(o.generated_tokens), float(o.verifier_tokens))
-    table = np.array([[o.right, o.samples, o.generated_tokens, o.verifier_tokens] for o in outcomes], np.float64)
+        costs = (o.samples, o.generated_tokens, o.verifier_tokens, o.path_tokens)
+        return RunMeans(float(o.right or 0), 0.0, *map(float, costs))
+    table = np.array([[o.right, o.samples, o.generated_tokens, o.verifier_tokens, o.path_tokens] for o in outcomes], np.float64)
     error = 0.0 if exact else float(table[:, 0].std(ddof=1)) / math.sqrt(len(outcomes))
     right, *costs = table.mean(axis=0).tolist()
     return RunMeans(right, error, *costs)
@@ -142,8 +169,15 @@ def _counts(costs: Floats, sizes: Sequence[int], unit: Unit) -> list[int]:
     return list(sizes) if unit == "samples" else np.searchsorted(np.cumsum(costs), sizes, side="right").tolist()
 
 
-def _covered(pool: ProblemPool, order: Sequence[int], counts: Sequence[int]) -> list[ReplayOutcome]:
-    return [covered(pool, order[:count]) for count in counts]
+def _measured(pool: ProblemPool, measure: Measure, order: Sequence[int], counts: Sequence[int]) -> list[ReplayOutcome]:
+    """Return what a measure counts in the first so many samples of an order, one for each count."""
+    outcomes: list[ReplayOutcome] = []
+    for count in counts:
+        drawn = [pool.drawn[i] for i in order[:count]]
+        tokens = [one.tokens for one in drawn]
+        value = measure.of_run(sum(one.right is True for one in drawn) / len(drawn)) if drawn else 0.0
+        outcomes.append(ReplayOutcome(None, value, len(drawn), sum(tokens), 0, max(tokens, default=0), "done"))
+    return outcomes
 
 
 def _answers(pool: ProblemPool, truncated: str) -> tuple[list[int], list[float]]:
@@ -153,8 +187,8 @@ def _answers(pool: ProblemPool, truncated: str) -> tuple[list[int], list[float]]
     return kinds, [float(drawn.right is True) for drawn in pool.drawn]
 
 
-def _coverage(pool: ProblemPool, _selection: None, reading: ReplaySettings) -> Averaged:
-    return _exact(pass_at_k(len(pool.drawn), sum(drawn.right is True for drawn in pool.drawn), reading.sizes))
+def _measure(pool: ProblemPool, measure: Measure, reading: ReplaySettings) -> Averaged:
+    return _exact(measure.at_k(len(pool.drawn), sum(drawn.right is True for drawn in pool.drawn), reading.sizes))
 
 
 def _majority(pool: ProblemPool, selection: Majority, reading: ReplaySettings) -> Averaged:
@@ -179,9 +213,9 @@ def _exact(values: Floats) -> Averaged:
     return Averaged(values, np.zeros(values.shape))
 
 
-# Means of selections over all subsets, without a run; of None: a perfect selection.
+# Means of selections and measures over all subsets, without a run.
 _CLOSED: Mapping[type, Callable[[ProblemPool, Any, ReplaySettings], Averaged]] = {
-    type(None): _coverage,
+    Measure: _measure,
     Majority: _majority,
     Best: _best,
     Weighted: _weighted,

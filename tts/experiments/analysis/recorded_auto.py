@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,11 +179,12 @@ def _outcome(pool: ProblemPool, solution: Solution) -> ReplayOutcome:
         right=chosen is not None and chosen.right,
         samples=solution.usage.samples,
         generated_tokens=solution.usage.generated_tokens,
+        path_tokens=max((c.trajectory.num_tokens for c in solution.candidates), default=0),
         verifier_tokens=cost_of(pool.drawn, scored) if scored else 0,
         stopped_by=solution.stopped_by,
     )
 
 
-def is_auto(plan: Plan | None) -> bool:
-    """Whether a plan is of `auto`."""
-    return plan is not None and isinstance(plan.strategy, Auto)
+def is_auto(plan: Plan | str) -> TypeGuard[Plan]:
+    """Whether a plan is of `auto`; the name of a measure is not."""
+    return isinstance(plan, Plan) and isinstance(plan.strategy, Auto)

@@ -42,16 +42,19 @@ class ReplayOutcome:
     """The outcome of a run on recorded samples.
 
     Args:
-        answer: the chosen one; None: there is none. right: whether it is right; None: the problem has no reference answer.
+        answer: the chosen one; None: there is none. right: whether it is right, or a measure's value; None: the problem has no reference
+            answer.
         samples: drawn. generated_tokens, verifier_tokens: the cost of these, and of the scores that were read.
+        path_tokens: of the longest sample that was drawn: what is waited for where all are written at once.
         stopped_by: the stop rule's reason, or "done".
     """
 
     answer: str | None
-    right: bool | None
+    right: bool | float | None
     samples: int
     generated_tokens: int
     verifier_tokens: float
+    path_tokens: int
     stopped_by: str
 
 
@@ -91,7 +94,8 @@ class RecordedSearch:
         candidates = self._candidates(order)
         end, stop = self._stop(candidates) if candidates else (len(order), None)
         leaders = self._leaders(order[:end]) if type(self.selection) is Majority else None
-        spent = list(accumulate((self.pool.drawn[i].tokens for i in order[:end]), initial=0))
+        tokens = [self.pool.drawn[i].tokens for i in order[:end]]
+        spent = list(zip(accumulate(tokens, initial=0), accumulate(tokens, max, initial=0), strict=True))
         found: dict[int, ReplayOutcome] = {}
         for count in dict.fromkeys(min(count, end) for count in counts if count < end or stop is None):
             found[count] = self._outcome(order[:count], candidates, None, leaders, spent[count])
@@ -100,9 +104,14 @@ class RecordedSearch:
 
     def _outcome(
         self, order: Sequence[int], candidates: Sequence[Candidate], stop: StopDecision | None, leaders: Sequence[str | None] | None,
-        tokens: int,
+        tokens: tuple[int, int],
     ) -> ReplayOutcome:  # fmt: skip
-        """Return the outcome where the samples of an order are drawn; `leaders`: the majority's answer after each of them."""
+        """Return the outcome where the samples of an order are drawn.
+
+        Args:
+            leaders: The majority's answer after each of them.
+            tokens: Their sum, and the longest.
+        """
         asked: set[int] = set(order) if self._judged else set()
         answer, first = None if stop is None else stop.answer, None
         if leaders is not None and (answer is not None or stop is None or stop.used == slice(None)):
@@ -117,8 +126,9 @@ class RecordedSearch:
             answer=answer,
             right=answer is not None and self._verdict(answer, order, first),
             samples=len(order),
-            generated_tokens=tokens,
+            generated_tokens=tokens[0],
             verifier_tokens=cost_of(self.pool.drawn, asked) if asked else 0,
+            path_tokens=tokens[1],
             stopped_by="done" if stop is None else stop.reason,
         )
 
@@ -296,14 +306,6 @@ def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifi
 
 
 _IMPORTED: Final = Registry("verifier", "tts.imported", {"recorded": f"{__name__}:imported_scores"})
-
-
-def covered(pool: ProblemPool, order: Sequence[int]) -> ReplayOutcome:
-    """Return the outcome of a perfect selection: right where any of the samples is."""
-    drawn = [pool.drawn[i] for i in order]
-    chosen = next((one for one in drawn if one.right), None)
-    tokens = sum(one.tokens for one in drawn)
-    return ReplayOutcome(None if chosen is None else chosen.answer, chosen is not None, len(drawn), tokens, 0, "done")
 
 
 _LIVE: Final = "run it live, with tts run"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tts.checks import check_int
 from tts.errors import ConfigError
-from tts.experiments.analysis.averaging import ReplaySettings, Unit, means_of, tokens_of
+from tts.experiments.analysis.averaging import MEASURES, Measure, ReplaySettings, Unit, means_of, tokens_of
 from tts.experiments.analysis.curves import Curve, CurveKey, Floats, accuracies, labels_of, verifiers_in_words
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_auto import auto_means, is_auto, payable
@@ -32,6 +32,7 @@ from tts.search.strategies.best_of_n import BestOfN
 
 Order = Literal["recorded", "all"]
 COVERAGE: Final = "pass@k"  # a perfect selection: right where any sample is
+CHANCE: Final = "random choice"  # of one of the samples: what every selection must beat
 DRAWS: Final = 200  # orders of a pool; over 200 problems, an error of at most 0.003
 
 
@@ -81,7 +82,8 @@ def replay(  # noqa: PLR0913 - the options of a replay
     The value of a problem at a point is the mean over its seeds. A point is the mean over problems.
 
     Args:
-        pools: the recorded samples. strategies: such as "best_of_n | weighted", "best_of_n | unanimous(window=4) | majority", or "pass@k".
+        pools: the recorded samples. strategies: such as "best_of_n | weighted", "best_of_n | unanimous(window=4) | majority", or "pass@k",
+            "pass^k" (right where all samples are) or "random choice" (the share of right samples).
         sizes: n, or the tokens of a problem. unit: with "tokens", samples are drawn while the next one fits, with its score if the
             selection needs one. A live run also starts the first one that does not fit, and truncates it.
         first: whether to take only the first samples, in the order of drawing. draws: random subsets of a pool, at least 2.
@@ -118,11 +120,11 @@ def replay(  # noqa: PLR0913 - the options of a replay
 
 
 def fitting_strategies(pools: Sequence[ProblemPool]) -> list[str]:
-    """Return the default strategies: pass@k, the majority vote, and selections by score or tests if every sample has these."""
+    """Return the default strategies: pass@k, a random choice, the vote, and selections by score or tests if every sample has these."""
     by_score = ("best", "weighted", "best_of_majority") if all(pool.has("main") for pool in pools) else ()
     tested = all("tests" in drawn.steps for pool in pools for drawn in pool.drawn)
     by_tests = ("codet(verifier='tests')",) if tested else ()
-    return [COVERAGE, *(f"best_of_n | {selection}" for selection in ("majority", *by_score, *by_tests))]
+    return [COVERAGE, CHANCE, *(f"best_of_n | {selection}" for selection in ("majority", *by_score, *by_tests))]
 
 
 def sizes_of(pools: Sequence[ProblemPool]) -> list[int]:
@@ -154,22 +156,22 @@ def _answered(pools: Sequence[ProblemPool]) -> Sequence[ProblemPool]:
     return answered
 
 
-def _plan(strategy: str) -> Plan | None:
-    """Return the plan of a strategy; None for pass@k, a perfect selection."""
-    if strategy.strip() == COVERAGE:
-        return None
+def _plan(strategy: str) -> Plan | str:
+    """Return the plan of a strategy, or the name of a measure."""
+    if strategy.strip() in MEASURES:
+        return strategy.strip()
     plan = parse(strategy)
     if not is_auto(plan) and (not isinstance(plan.strategy, BestOfN) or plan.strategy.n is not None):
         raise ConfigError(
-            f"strategy is {strategy!r}, but what is replayed is {COVERAGE}, or best_of_n without its n, or auto",
+            f"strategy is {strategy!r}, but what is replayed is {', '.join(MEASURES)}, best_of_n without its n, or auto",
             hint="write best_of_n | SELECTION, and n as a size",
         )
     return plan
 
 
-def _of_law(lines: Sequence[list[ProblemPool]], plan: Plan | None) -> list[list[ProblemPool]]:
+def _of_law(lines: Sequence[list[ProblemPool]], plan: Plan | str) -> list[list[ProblemPool]]:
     """Return the lines with a plan's sampling: all lines, unless the plan states a temperature."""
-    if plan is None or is_auto(plan) or plan.strategy == BestOfN():
+    if isinstance(plan, str) or is_auto(plan) or plan.strategy == BestOfN():
         return list(lines)
     of_law = [line for line in lines if line[0].law == plan.strategy]
     if not of_law:
@@ -179,20 +181,21 @@ def _of_law(lines: Sequence[list[ProblemPool]], plan: Plan | None) -> list[list[
 
 
 def _replayed(
-    pools: Sequence[ProblemPool], plan: Plan | None, reading: ReplaySettings, prices: Prices | None, *, group: str | None
+    pools: Sequence[ProblemPool], plan: Plan | str, reading: ReplaySettings, prices: Prices | None, *, group: str | None
 ) -> ReplayedCurve:
     """Return the curve of one strategy on the pools of one line."""
-    if plan is not None:
+    if isinstance(plan, Plan):
         default = plan.strategy.default_selection(verified=all(pool.has("main") for pool in pools))
         law = plan.strategy if is_auto(plan) else pools[0].law
         plan = dataclasses.replace(plan, strategy=law, selection=plan.selection or default)
     problems = list(dict.fromkeys(pool.cell.problem for pool in pools))
     column = {problem: i for i, problem in enumerate(problems)}
     at = np.array([column[pool.cell.problem] for pool in pools])
-    if plan is not None and is_auto(plan):
+    if is_auto(plan):
         means = auto_means(pools, plan, reading)
     else:
-        means = np.array([means_of(pool, plan, reading) for pool in pools])  # [pools, B, fields of RunMeans]
+        counted: Plan | Measure = MEASURES[plan] if isinstance(plan, str) else plan
+        means = np.array([means_of(pool, counted, reading) for pool in pools])  # [pools, B, fields of RunMeans]
     known = ~np.isnan(means[:, :, 0])
     if not known.any(axis=0).all():
         raise _too_large(pools, plan, reading, int(known.any(axis=0).argmin()))
@@ -200,15 +203,17 @@ def _replayed(
     with np.errstate(invalid="ignore"):  # 0 / 0: no run of a problem at a point
         by_problem = _summed(np.nan_to_num(means), at, len(problems)) / runs[:, :, None]
         errors = np.sqrt(_summed(np.nan_to_num(means[:, :, 1]) ** 2, at, len(problems))) / runs
-    _, _, samples, generated, verifier = np.nanmean(by_problem, axis=0).T
-    costs = {"samples": samples, "generated_tokens": generated, "verifier_tokens": verifier, "tokens": generated + verifier}
+    _, _, samples, generated, verifier, path = np.nanmean(by_problem, axis=0).T
+    costs = {
+        "samples": samples, "generated_tokens": generated, "verifier_tokens": verifier, "tokens": generated + verifier, "path_tokens": path,
+    }  # fmt: skip
     if prices is not None:
         prompts = _summed(np.array([pool.prompt_tokens for pool in pools]), at, len(problems)) / np.bincount(at)  # [P]
         read = np.nanmean(by_problem[:, :, 2] * prompts[:, None], axis=0)
         costs["usd"] = (prices.usd_in * read + prices.usd_out * generated) / 1e6
     shares, cell = by_problem[:, :, 0].T, pools[0].cell
     curve = Curve(
-        label=COVERAGE if plan is None else str(plan),
+        label=str(plan),
         dataset=cell.dataset,
         model=cell.model,
         verifier=verifiers_in_words(cell),
@@ -218,7 +223,7 @@ def _replayed(
         problems=problems,
         seeds=sorted({pool.cell.seed for pool in pools}),
         kind="replayed",
-        role="oracle" if plan is None or (pools[0].oracle and plan.selection and needs_of(plan.selection).verifiers) else "strategy",
+        role="oracle" if _sees_answers(plan, pools[0]) else "strategy",
         group=group,
     )
     return ReplayedCurve(
@@ -229,6 +234,13 @@ def _replayed(
         too_small=(runs == 0).sum(axis=0).tolist(),
         order="recorded" if reading.first else "all",
     )
+
+
+def _sees_answers(plan: Plan | str, pool: ProblemPool) -> bool:
+    """Return whether what is replayed goes by which samples are right."""
+    if isinstance(plan, str):
+        return MEASURES[plan].oracle
+    return bool(pool.oracle and plan.selection and needs_of(plan.selection).verifiers)
 
 
 def _told_apart(curves: Sequence[ReplayedCurve], settings: Sequence[str]) -> list[ReplayedCurve]:
@@ -250,7 +262,7 @@ def _summed(values: NDArray[Any], at: NDArray[np.int64], num_problems: int) -> F
     return sums
 
 
-def _too_large(pools: Sequence[ProblemPool], plan: Plan | None, reading: ReplaySettings, point: int) -> ConfigError:
+def _too_large(pools: Sequence[ProblemPool], plan: Plan | str, reading: ReplaySettings, point: int) -> ConfigError:
     size = f"a size is {reading.sizes[point]:,} {reading.unit}"
     if reading.shared and is_auto(plan):
         return ConfigError(

@@ -40,7 +40,8 @@ class Replayable(ABC):
         """Return the curves of selections and stop rules on recorded samples. Nothing is generated.
 
         Args:
-            strategies: "best_of_n | weighted", with any stop rule, "auto" or "pass@k"; none: those that the samples have scores for.
+            strategies: "best_of_n | weighted", with any stop rule, "auto", "pass@k", "pass^k" or "random choice"; none:
+                those that the samples have scores for.
             sizes: how large runs are, in `unit`; none: powers of two up to the largest pool. unit: "samples", or "tokens" of a problem.
             first: only the first samples, as one live run draws them, without averaging.
             draws: random orders of a pool, at least 2, where a mean has no closed form. by_group: a curve for each group of problems.

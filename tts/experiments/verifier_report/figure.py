@@ -58,6 +58,7 @@ def _draw_choosing(panel: Axes, verdict: Verdict) -> None:
     panel.set_xscale("log", base=2)
     lines = [
         ("any (pass@k)", chosen.coverage, _GREY, ":"),
+        ("random choice", chosen.chance, _GREY, "--"),
         ("weighted", chosen.weighted, _GREEN, "-."),
         ("majority", chosen.majority, _ORANGE, "--"),
         ("highest score", chosen.best, _BLUE, "-"),

@@ -177,6 +177,7 @@ def _by_size(chosen: SelectionEffect) -> dict[str, list[str]]:
         "right: best": [percent_with_interval(each) for each in chosen.best],
         "majority": [percent_with_interval(each) for each in chosen.majority],
         "weighted": [percent_with_interval(each) for each in chosen.weighted],
+        "random choice": [percent_with_interval(each) for each in chosen.chance],
         "any (pass@k)": [percent_with_interval(each) for each in chosen.coverage],
     }
 

@@ -18,7 +18,7 @@ import numpy as np
 from tts.experiments.analysis.curves import Curve, Floats
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_search import RecordedSearch, score_of
-from tts.experiments.analysis.replay import COVERAGE, replay
+from tts.experiments.analysis.replay import CHANCE, COVERAGE, replay
 from tts.experiments.verifier_report.scores import VerifierScores
 from tts.randomness import generator
 from tts.search.plan import parse
@@ -51,8 +51,8 @@ class SelectionEffect:
     """Best-of-N by a verifier's scores, at B sizes.
 
     Args:
-        sizes: [B]. proxy: [B], the mean score of the chosen sample. best, majority, weighted, coverage: [B], accuracies of the highest
-            score, of the vote, of votes weighted by score, and of a perfect selection.
+        sizes: [B]. proxy: [B], the mean score of the chosen sample. best, majority, weighted, coverage, chance: [B], accuracies of the
+            highest score, of the vote, of votes weighted by score, of a perfect selection, and of a random choice.
         peak: the size at which the highest score is most accurate. fall: its accuracy at the largest size minus that at the peak.
         over_majority, weighted_over_majority: accuracy minus that of the vote, at the largest size, on the same problems.
         agreement: see `Agreement`.
@@ -64,6 +64,7 @@ class SelectionEffect:
     majority: Sequence[Estimate]
     weighted: Sequence[Estimate]
     coverage: Sequence[Estimate]
+    chance: Sequence[Estimate]
     peak: int
     fall: Estimate
     over_majority: Estimate
@@ -87,8 +88,8 @@ def selection_effect(scored: VerifierScores, *, aggregate: str = "last", seed: i
     by_score = f"{BestOfN()} | {Best(verifier=scored.role, aggregate=aggregate)}"
     by_weight = f"{BestOfN()} | {Weighted(verifier=scored.role, aggregate=aggregate)}"
     by_vote = f"{BestOfN()} | {Majority()}"
-    asked = [by_score, by_vote, by_weight, COVERAGE]
-    best, majority, weighted, coverage = (one.curve for one in replay(scored.pools, asked, sizes, seed=seed))
+    asked = [by_score, by_vote, by_weight, COVERAGE, CHANCE]
+    best, majority, weighted, coverage, chance = (one.curve for one in replay(scored.pools, asked, sizes, seed=seed))
     rng = generator(seed, 0, "trust", scored.role, "choosing")
     peak = max(range(len(sizes)), key=lambda i: best.accuracy[i].value)
     return SelectionEffect(
@@ -98,6 +99,7 @@ def selection_effect(scored: VerifierScores, *, aggregate: str = "last", seed: i
         majority=majority.accuracy,
         weighted=weighted.accuracy,
         coverage=coverage.accuracy,
+        chance=chance.accuracy,
         peak=sizes[peak],
         fall=_difference(best, best, rng, at=(len(sizes) - 1, peak)),
         over_majority=_difference(best, majority, rng),
