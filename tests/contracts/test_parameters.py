@@ -70,6 +70,7 @@ TEXTS = {
     "aggregator",
     "judge",
     "writer",
+    "feedback",
 }
 OPTIONAL = {
     "model",
@@ -101,6 +102,7 @@ OPTIONAL = {
     "every",
     "effort",
     "cue",
+    "feedback",
 }
 
 OPTIONAL_HERE = {

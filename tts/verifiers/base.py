@@ -61,6 +61,8 @@ class StepScores:
         whole: one score for the whole trajectory; None: the verifier scored only steps.
         tests: the outcome of each test of the trajectory's program, for the selection `codet`: 1 if passed, 0 if failed, NaN if unknown.
             None: the verifier has no tests.
+        note: what the verifier says of the trajectory in words, such as which test fails; "" for nothing. A strategy may show it to the
+            model (`sequential_revision(feedback=)`). The note of an oracle never has expected values.
 
     Example:
         >>> import tts
@@ -72,6 +74,7 @@ class StepScores:
     steps: tuple[float, ...] | None = None
     whole: float | None = None
     tests: tuple[float, ...] | None = None
+    note: str = ""
 
 
 class Calls(Protocol):
@@ -369,6 +372,9 @@ def _check(verifier: Verifier, trajectory: Trajectory, score: Any, task: Task) -
             f"the verifier {verifier.name!r} returned {shown(score)} for a trajectory, but must return StepScores",
             hint="for example StepScores(whole=0.5)",
         )
+    note: Any = score.note
+    if not isinstance(note, str):
+        raise VerifierError(f"the verifier {verifier.name!r} returned the note {shown(note)}, but must return a text")
     low, high = verifier.range
     values = [*(score.steps or ()), *([] if score.whole is None else [score.whole])]
     for value in values:

@@ -14,6 +14,8 @@ from tts.verifiers.base import Calls, StepScores, Verifier
 class Checker(Verifier):
     """Scores 1 if the extracted answer is equivalent to the reference answer, else 0. A search that it guides is marked `oracle`.
 
+    Its note says whether the answer is right, and nothing of the reference answer.
+
     Cost: no tokens.
 
     Example:
@@ -29,11 +31,12 @@ class Checker(Verifier):
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return 1.0 for a right answer, 0.0 for a wrong or missing one."""
-        return [StepScores(whole=float(await self._right(problem, t.response, calls))) for t in trajectories]
+        return [await self._scored(problem, t.response, calls) for t in trajectories]
 
-    async def _right(self, problem: Problem, text: str, calls: Calls) -> bool:
+    async def _scored(self, problem: Problem, text: str, calls: Calls) -> StepScores:
         answer, reference = await call_or_postpone(calls.task.extract, text), problem.answer or ""
         if answer is None:
-            return False
+            return StepScores(whole=0.0, note="The solution has no answer.")
         verdict = calls.task.decide(answer, reference)
-        return await in_thread(calls.task.equivalent, answer, reference) if verdict is None else verdict
+        right = await in_thread(calls.task.equivalent, answer, reference) if verdict is None else verdict
+        return StepScores(whole=float(right), note=f"The answer {answer} is {'right' if right else 'wrong'}.")

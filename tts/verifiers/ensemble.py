@@ -120,9 +120,10 @@ class Ensemble(Verifier):
 
     def _joined(self, said: Sequence[StepScores], whole: float) -> StepScores:
         steps = [one.steps for one in said if one.steps is not None]
+        note = "\n".join(one.note for one in said if one.note)
         if len(steps) < len(said):
-            return StepScores(whole=whole)
-        return StepScores(steps=tuple(self._combined(np.array(steps, np.float64)).tolist()))
+            return StepScores(whole=whole, note=note)
+        return StepScores(steps=tuple(self._combined(np.array(steps, np.float64)).tolist()), note=note)
 
     def _combined(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return one score for each column of [members, columns]; columns are independent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import math
 import threading
@@ -18,8 +19,8 @@ from tts.threads import in_thread
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 
-# (problem without its answer, text of the path) -> one score, or one score a step; plain or async
-ScoreFunction = Callable[[Problem, str], "float | Sequence[float] | Awaitable[float | Sequence[float]]"]
+# (problem without its answer, text of the path) -> one score, or one score a step, either of them with a note; plain or async
+ScoreFunction = Callable[[Problem, str], "float | Sequence[float] | tuple[Any, str] | Awaitable[float | Sequence[float] | tuple[Any, str]]"]
 
 _AT_ONCE = 64  # concurrent calls of an async function
 _LATE = object()  # in place of a score: the budget's time ran out before it
@@ -33,7 +34,8 @@ class FunctionVerifier(Verifier):
     threads. An async function is awaited for all trajectories concurrently, at most 64 at a time.
 
     Args:
-        fn: returns a number (a score of the whole) or a sequence or array of numbers (one for each step); NaN is unknown.
+        fn: returns a number (a score of the whole) or a sequence or array of numbers (one for each step); NaN is unknown. Or such a score
+            and a text, which is the note (`StepScores.note`).
         range: least and greatest score; a score outside is an error.
         inferred: whether the range is not stated, as for a function that is given as a verifier (`Traits.range_by_scores`).
 
@@ -115,7 +117,9 @@ def _contained(fn: ScoreFunction, problem: Problem, text: str) -> Any:
 
 
 def _scores(said: Any) -> StepScores:
-    """Return a number as a score of the whole, a one-dimensional array as one score for each step."""
+    """Return a number as a score of the whole, a one-dimensional array as one score for each step; a pair with a text has a note."""
+    if isinstance(said, tuple) and len(said) == 2 and isinstance(said[1], str):
+        return dataclasses.replace(_scores(said[0]), note=said[1])
     if said is None:
         raise VerifierError("the verifier function returned None, but must return a number, or one a step; NaN where it is unknown")
     values = np.asarray(said, dtype=np.float64)

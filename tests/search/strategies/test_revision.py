@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+import tts
 from tests.support.candidates import ScoredSearch, candidates
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
 from tests.support.runs import Solved, check_books, make_run, searched
@@ -153,3 +155,57 @@ def test_without_scores_it_is_a_flat_vote() -> None:
     selected = chosen(of, [float("nan")] * 5)
     assert selected.answers == asyncio.run(Majority().select(of, ScoredSearch([0.0] * 5, of))).answers == ("b",)  # type: ignore[arg-type]
     assert selected.confidence == pytest.approx(0.6)
+
+
+# Feedback ---------------------------------------------------------------------------------------------------------------------------
+
+
+def repair(
+    budget: int = 12, plan: str = "sequential_revision(chains=1, length=6, feedback='main') | best"
+) -> tuple[tts.Solution, list[str]]:
+    """Solve by a model that writes a right program once it is told what the wrong one returned."""
+    asked: list[str] = []
+
+    def model(ask: Any) -> str:
+        asked.append(str(ask.prompt))
+        return "def double(x): return x * 2" if "it is 9" in str(ask.prompt) else "def double(x): return x ** 2"
+
+    tested = "code(tests='assert double(3) == 6', sandbox='none')"
+    found = tts.solve("Double a number.", tts.Budget(samples=budget), backend=model, task="text", verifier=tested, strategy=plan)
+    return found, asked
+
+
+def test_a_revision_sees_what_the_tests_said_and_a_chain_ends_where_they_pass() -> None:
+    found, asked = repair()
+    assert found.answer == "def double(x): return x * 2"
+    assert [c.scores["main"] for c in sorted(found.candidates, key=lambda c: c.index)] == [0.0, 1.0]
+    assert len(asked) == found.usage.samples == 2
+    assert "Feedback on it:\\n0 of 1 tests pass; AssertionError: double(3) == 6; it is 9." in asked[1]
+    blind, prompts = repair(plan="sequential_revision(chains=1, length=6) | best")
+    assert blind.candidates[0].scores["main"] == 0.0
+    assert not any("Feedback" in prompt for prompt in prompts)
+
+
+def test_a_solved_chain_leaves_its_length_and_others_go_on() -> None:
+    found, _ = repair(plan="sequential_revision(chains=3, length=4, feedback='main') | best")
+    assert found.usage.samples == 6
+    assert found.usage.verifier_calls == 6
+
+
+def test_a_long_note_is_cut_and_hidden_tests_take_a_permission() -> None:
+    def wordy(problem: Any, text: str) -> tuple[float, str]:
+        return 0.5, "x" * 100_000
+
+    seen: list[int] = []
+
+    def model(ask: Any) -> str:
+        seen.append(len(str(ask.prompt)))
+        return "The answer is 7."
+
+    plan = "sequential_revision(chains=1, length=3, feedback='main')"
+    tts.solve("What is 3 + 4?", tts.Budget(samples=9), backend=model, task="math", verifier=wordy, strategy=plan)
+    assert len(seen) == 3
+    assert max(seen) < 6000
+    problem = tts.Problem("Double a number.", answer="assert double(3) == 6")
+    with pytest.raises(ConfigError, match="allow_oracle"):
+        tts.solve(problem, tts.Budget(samples=9), backend=model, task="text", verifier="code(sandbox='none')", strategy=plan)

@@ -7,6 +7,10 @@ Model Parameters" (2408.03314), verified: at most the last four attempts are sho
 chains (`hierarchical` by verifier, flat by majority), because about 38 % of right attempts are revised to wrong ones. The task needs a
 prompt of the kind "revise". The model must be trained to revise, or follow instructions.
 
+With `feedback` the note of a verifier stands after each attempt, and a chain ends at an attempt of the greatest score. With `code` and
+tests this is execution feedback: Chen, Lin, Schaerli, Zhou, "Teaching Large Language Models to Self-Debug" (2304.05128), the form with unit
+tests, from memory.
+
 Differs:
 - An attempt that was cut short is not shown.
 - Where a task refuses to show an attempt, or the attempts fill the context, the chain begins anew with a plain sample.
@@ -17,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import Count
+from tts.checks import Count, Text
 from tts.search.lengths import waves_of
 from tts.search.needs import Needs
 from tts.search.parameters import Temperature
@@ -25,7 +29,7 @@ from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.hierarchical import Hierarchical
 from tts.search.selections.majority import Majority
-from tts.search.strategies._common.earlier_solutions import opened
+from tts.search.strategies._common.earlier_solutions import opened, with_note
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
 
@@ -40,9 +44,11 @@ class SequentialRevision(Strategy):
         chains: beside each other, at least 1. length: attempts in a chain, at least 1. Their product is N; one or both may be None.
             N is then the solutions that the budget pays, and the other is N over the given one. Both None: both are near the root of N.
         shown: most earlier attempts in a prompt, at least 1.
+        feedback: The role of the verifier whose notes stand after the attempts (`StepScores.note`); None: none.
         temperature: None: the run's.
 
-    Cost: chains x length samples; each revision reads its prompt, with the attempts that are shown.
+    Cost: chains x length samples; each revision reads its prompt, with the attempts that are shown. With `feedback`, a verifier call for
+        each attempt.
 
     Example:
         >>> import tts
@@ -59,11 +65,12 @@ class SequentialRevision(Strategy):
     chains: Count | None = None
     length: Count | None = None
     shown: Count = 4
+    feedback: Text | None = None
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
-        """Revisions."""
-        return Needs(prompts=("revise",) if self.length != 1 else ())
+        """Revisions, and the verifier whose notes they show."""
+        return Needs(prompts=("revise",) if self.length != 1 else (), verifiers=(self.feedback,) if self.feedback else ())
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Lengthen all chains by one attempt at a time; with a size left out, again for what is left."""
@@ -79,10 +86,19 @@ class SequentialRevision(Strategy):
     async def _lengthen(self, search: Search, attempts: Sequence[list[Candidate]], length: int) -> None:
         """Write chains, beside each other, to their length."""
         for _ in range(length):
-            going = [chain for chain in attempts if len(chain) < length]
+            going = [chain for chain in attempts if len(chain) < length and not await self._is_solved(search, chain)]
+            if not going:
+                break
             roots = [await self._root(search, chain) for chain in going]
             for chain, made in zip(going, await draw(search, roots, self.temperature), strict=True):
                 chain.append(made)
+
+    async def _is_solved(self, search: Search, chain: Sequence[Candidate]) -> bool:
+        """Return whether the verifier of the feedback gives the last attempt of a chain its greatest score; it is scored here."""
+        if self.feedback is None or not chain:
+            return False
+        [score] = (await search.score([chain[-1].trajectory], self.feedback)).tolist()
+        return score >= search.scoring.get(self.feedback).range[1]
 
     async def _sizes(self, search: Search) -> tuple[int, int]:
         """Return the chains and their length, by what the budget pays where one is left out."""
@@ -96,7 +112,7 @@ class SequentialRevision(Strategy):
 
     async def _root(self, search: Search, chain: list[Candidate]) -> Trajectory:
         """Return the prompt of a chain's next attempt; a chain of which nothing can be shown is emptied."""
-        texts = [c.trajectory.response for c in chain if not c.truncated][-self.shown :]
+        texts = [with_note(search, c.trajectory, self.feedback) for c in chain if not c.truncated][-self.shown :]
         root = await opened(search, "revise", texts, chain[0].group) if texts else None
         if root is None:
             chain.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import re
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ PRELUDE = "; ".join(
         "sys.setrecursionlimit(50_000)\n",
     ]
 )
+_NAMED = 8  # failing tests
 _LATE = StepScores(whole=math.nan)  # the time of the budget was over
 
 
@@ -80,6 +82,9 @@ class Code(Verifier):
         prelude: The programs before which the names of `typing`, `collections`, `math` and other modules are imported, as LiveCodeBench
             does: "solution": those with a class `Solution`; "always"; "never".
         seconds: time limit of a program, above 0. memory_mb: in MiB. processes: concurrent ones. output_kb: in KiB.
+
+    The note of a score says how many tests pass, and why the first others fail. Of hidden tests, which are the problem's reference answer,
+    it says which ones fail and what kind of error the program ends with: no test, no value that one expects, and no message.
 
     With `tests` that a model wrote, the selection `codet` goes by the outcome of each (`StepScores.tests`). A program that raises or passes
     a limit passes none.
@@ -167,9 +172,10 @@ class Code(Verifier):
         if left is not None and left < self.seconds * steps_of(tests).limits and result.outcome is ProgramOutcome.TIMEOUT:
             return _LATE  # the budget's time ran out, not the program's
         told = (*map(float, result.tests), *(0.0,) * (steps_of(tests).total - len(result.tests)))
+        note = note_of(result, hidden=self.oracle)
         if self.credit == "all" or result.outcome is not ProgramOutcome.FAILED:
-            return StepScores(whole=float(result.outcome is ProgramOutcome.PASSED), tests=told)
-        return StepScores(whole=result.passed / result.total if result.total else 0.0, tests=told)
+            return StepScores(whole=float(result.outcome is ProgramOutcome.PASSED), tests=told, note=note)
+        return StepScores(whole=result.passed / result.total if result.total else 0.0, tests=told, note=note)
 
     def outcome(self, program: str, tests: str, seconds: float | None = None, total: float | None = None) -> ProgramResult:
         """Run a program with tests, and return the outcome.
@@ -196,6 +202,26 @@ class Code(Verifier):
         if self.sandbox == "docker":
             return run_in_container(program, tests, limits)
         return run(program, tests, limits, isolated=self.sandbox == "landlock")
+
+
+def note_of(result: ProgramResult, *, hidden: bool) -> str:
+    """Return the outcome of a program in words for the model that wrote it.
+
+    Args:
+        result: The outcome.
+        hidden: Whether the tests must stay unknown. Messages are left out then, since they may quote expected values.
+    """
+    if result.outcome is ProgramOutcome.PASSED:
+        return f"All {result.total} tests pass."
+    if result.outcome is ProgramOutcome.FAILED:
+        failing = [f"{number}" for number, passed in enumerate(result.tests, 1) if not passed][:_NAMED]
+        reason = f"tests that fail: {', '.join(failing)}" if hidden else result.detail
+        return f"{result.passed} of {result.total} tests pass; {reason}."
+    if result.outcome is ProgramOutcome.ERROR:
+        kind = result.detail.partition(":")[0]  # the program may write any: only errors of Python itself are named
+        known = isinstance(error := getattr(builtins, kind, None), type) and issubclass(error, BaseException)
+        return f"The program raised {(kind if known else 'an error') if hidden else result.detail}."
+    return f"The program did not get to its end: {result.outcome if hidden else result.detail}."
 
 
 def _check_tests(name: str, tests: str) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tts.characters import in_whole_characters
 from tts.errors import ConfigError
 from tts.search.search import Search
 from tts.types import Candidate, Trajectory
+
+_LONGEST_NOTE = 2000  # characters of a verifier's note that a prompt shows
 
 
 async def opened(search: Search, kind: str, texts: Sequence[str], group: int | None = None) -> Trajectory | None:
@@ -19,6 +22,13 @@ async def opened(search: Search, kind: str, texts: Sequence[str], group: int | N
         return await search.open(kind, *texts, group=group)
     except ConfigError:  # the search has a warning of it
         return None
+
+
+def with_note(search: Search, t: Trajectory, role: str | None) -> str:
+    """Return the response of a solution, with what a role's verifier said of it in words, if it did."""
+    scores = None if role is None else search.scoring.scores_of(t, role)
+    note = "" if scores is None else in_whole_characters(scores.note.strip())[:_LONGEST_NOTE]
+    return f"{t.response.rstrip()}\n\nFeedback on it:\n{note}" if note else t.response
 
 
 async def root_showing(search: Search, prompt: str, texts: Sequence[str]) -> Trajectory:
