@@ -6,6 +6,7 @@ Problem -> (search) -> Trajectory ... -> Candidate -> (selection) -> Solution. U
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -92,16 +93,19 @@ def _message(turn: Any) -> Any:
 class Spread(NamedTuple):
     """How sure a model was at one position, whichever token was drawn.
 
-    Both values are in nats, at least 0, and high if the model was sure. They are computed without temperature.
+    The values are in nats, at least 0, and computed without temperature. The first two are high if the model was sure.
 
     Args:
         certainty: the divergence of the distribution from the uniform one, -(1/V) sum over all V tokens of ln(V p). NaN if the backend
             has only the most likely tokens.
         top: the mean of -ln p over the `TOP_TOKENS` most likely tokens (over all if there are fewer).
+        entropy: -sum of p ln p over all tokens. Where only the most likely tokens are known, all others count as one token, which is a
+            lower bound. NaN if unknown.
     """
 
     certainty: float
     top: float
+    entropy: float = math.nan
 
 
 TOP_TOKENS = 20

@@ -323,7 +323,7 @@ def test_what_cannot_be_replayed_is_refused(study: tts.Study) -> None:
     assert tts.Study.stored("mine").name == pool.name == "mine"
     with pytest.raises(tts.ConfigError, match="a size is 8 samples, but the largest pool has 4"):
         pool.replay(sizes=[8])
-    with pytest.raises(tts.ConfigError, match="strategy is 'beam', but what is replayed is pass@k, or best_of_n"):
+    with pytest.raises(tts.ConfigError, match="strategy is 'beam', but what is replayed is pass@k, pass"):
         pool.replay(["beam"])
     with pytest.raises(tts.ConfigError, match="n is 0, but must be a whole number of at least 1"):
         study.sample(0)

@@ -24,7 +24,7 @@ class NoCalls:
         raise AssertionError(f"it calls {name}, but must ask no model")
 
 
-def path(*logprobs: Sequence[float], text: str = "", spreads: Sequence[Sequence[tuple[float, float]]] = ()) -> Trajectory:
+def path(*logprobs: Sequence[float], text: str = "", spreads: Sequence[Sequence[tuple[float, ...]]] = ()) -> Trajectory:
     """Return a path of pieces with these log-probabilities; an empty one is forced text."""
     t = ROOT
     for i, piece in enumerate(logprobs):

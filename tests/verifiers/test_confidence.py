@@ -11,6 +11,7 @@ import pytest
 import tts
 from tests.verifiers.paths import ROOT, path, wholes
 from tts.allocator import shipped
+from tts.backends.sampling import spread, top_spread
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import CapabilityError, ConfigError
 from tts.registry import parse_call
@@ -29,7 +30,7 @@ def test_mean_log_probability_and_the_inverse_of_the_perplexity() -> None:
 
 
 def test_it_goes_by_the_path_however_it_was_cut_and_forced_text_counts_nothing() -> None:
-    for over in ("mean", "lowest", "bottom", "tail"):
+    for over in ("mean", "lowest", "bottom", "tail", "joint"):
         verifier = Confidence(measure="logprob", over=over, window=3)
         once, cut, forced = wholes(
             verifier, path(LOGPROBS), path(LOGPROBS[:2], LOGPROBS[2:3], LOGPROBS[3:]), path(LOGPROBS[:4], [], LOGPROBS[4:])
@@ -121,3 +122,61 @@ def test_it_guides_a_search_and_costs_no_tokens() -> None:
     scores = [c.scores["main"] for c in solution.candidates]
     assert all(0 < score <= 1 for score in scores)
     assert scores == sorted(scores, reverse=True)
+
+
+# Thinkers: what the end of a path says ------------------------------------------------------------------------------------------------
+
+
+def test_the_joint_score_is_reasoning_confidence_plus_answer_confidence() -> None:
+    [joint] = wholes(Confidence(measure="logprob", over="joint", window=2), path(LOGPROBS))
+    assert joint == pytest.approx(np.mean(LOGPROBS[:-2]) + np.mean(LOGPROBS[-2:]))
+    [chance] = wholes(Confidence(over="joint", window=2), path(LOGPROBS))
+    assert chance == pytest.approx(math.exp(joint))
+    [short] = wholes(Confidence(measure="logprob", over="joint", window=9), path(LOGPROBS))
+    assert short == pytest.approx(2 * np.mean(LOGPROBS))
+    once, cut = wholes(
+        Confidence(measure="logprob", over="joint", window=3), path(LOGPROBS), path(LOGPROBS[:2], LOGPROBS[2:3], LOGPROBS[3:])
+    )
+    assert once == cut
+
+
+def test_tail_entropy_and_tail_log_probability_read_the_last_group_alone() -> None:
+    spreads = [[(math.nan, 1.0, entropy) for entropy in (9.0, 9.0, 9.0, 0.5, 0.3)]]
+    thinker = path([-5.0, -5.0, -5.0, -0.2, -0.4], spreads=spreads)
+    assert wholes(Confidence(measure="entropy", over="tail", window=2), thinker) == [pytest.approx(-0.4)]
+    assert wholes(Confidence(measure="logprob", over="tail", window=2), thinker) == [pytest.approx(-0.3)]
+    assert wholes(Confidence(measure="entropy", over="mean"), thinker) == [pytest.approx(-5.56)]
+    unknown = path([-1.0], spreads=[[(math.nan, 1.0)]])
+    assert math.isnan(wholes(Confidence(measure="entropy"), unknown)[0])
+    sure = Confidence(measure="entropy", over="tail", window=2, odds=(1.0, 0.0))
+    assert wholes(sure, thinker) == [pytest.approx(1 / (1 + math.exp(0.4)))]
+
+
+def test_the_entropy_of_a_distribution_is_exact_and_of_its_top_a_lower_bound() -> None:
+    rng = np.random.default_rng(2)
+    for size in (2, 15, 20, 21, 300):
+        law = rng.dirichlet(np.full(size, 0.3))
+        law = np.maximum(law, 1e-300)
+        exact = float(-(law * np.log(law)).sum())
+        assert spread(np.log(law)).entropy == pytest.approx(exact, abs=1e-9)
+        few = top_spread(np.log(np.sort(law)[::-1][:20]).tolist()).entropy
+        assert few <= exact + 1e-9
+        if size <= 20:
+            assert few == pytest.approx(exact, abs=1e-6)
+        else:
+            top = np.sort(law)[::-1][:20]
+            rest = 1 - top.sum()
+            assert few == pytest.approx(float(-(top * np.log(top)).sum() - rest * np.log(rest)), abs=1e-9)
+    assert spread(np.log(np.full(64, 1 / 64))).entropy == pytest.approx(math.log(64))
+
+
+def test_the_engine_keeps_entropies_and_a_search_goes_by_them() -> None:
+    found = tts.solve(
+        "12 + 7 * 3", 400, model="pocket", strategy="best_of_n(n=3) | best", verifier="confidence(measure='entropy', over='tail')"
+    )
+    scores = [c.scores["main"] for c in found.candidates]
+    assert len(scores) == 3
+    assert all(-math.log(64) < score <= 0 for score in scores)
+    entropies = [one.entropy for c in found.candidates for one in c.trajectory.spreads]
+    assert max(entropies) > 0
+    assert scores[0] == pytest.approx(-np.mean([one.entropy for piece in found.candidates[0].trajectory.path for one in piece.spreads]))

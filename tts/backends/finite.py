@@ -34,7 +34,8 @@ def clean_spreads(values: Sequence[Spread]) -> tuple[Spread, ...]:
         return ()
     top = _within([one.top for one in values], 0.0, -LEAST_LOGPROB)
     certainty = _within([one.certainty for one in values], 0.0, -LEAST_LOGPROB) or (math.nan,) * len(top)
-    return tuple(map(Spread, certainty, top)) if top else ()
+    entropy = _within([one.entropy for one in values], 0.0, math.inf) or (math.nan,) * len(top)
+    return tuple(map(Spread, certainty, top, entropy)) if top else ()
 
 
 def clean_law(values: Sequence[object]) -> NDArray[np.float64]:

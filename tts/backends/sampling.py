@@ -97,13 +97,17 @@ def spread(logprobs: NDArray[np.float64]) -> Spread:
     known = np.maximum(logprobs, _LEAST)
     count = min(TOP_TOKENS, len(known))
     top = np.partition(known, len(known) - count)[len(known) - count :]
-    return Spread(max(0.0, -float(known.mean()) - float(np.log(len(known)))), max(0.0, -float(top.mean())))
+    certainty = max(0.0, -float(known.mean()) - float(np.log(len(known))))
+    return Spread(certainty, max(0.0, -float(top.mean())), max(0.0, -float(np.exp(known) @ known)))
 
 
 def top_spread(logprobs: Sequence[float]) -> Spread:
     """Return the spread of the most likely tokens, given their log-probabilities and perhaps that of a less likely token."""
     known = np.sort(np.maximum(logprobs, _LEAST))[-TOP_TOKENS:]
-    return Spread(math.nan, max(0.0, -float(known.mean())))
+    chances = np.exp(known)
+    rest = max(0.0, 1.0 - float(chances.sum()))  # of all other tokens
+    others = -rest * math.log(rest) if rest > 0 else 0.0
+    return Spread(math.nan, max(0.0, -float(known.mean())), max(0.0, others - float(chances @ known)))
 
 
 def _shifted(logits: NDArray[Any]) -> NDArray[np.float64]:

@@ -14,12 +14,16 @@ from numpy.typing import NDArray
 from tts.checks import Count, Rule, check_parameters, known
 from tts.errors import ConfigError, shown
 from tts.odds import chance, log_odds
-from tts.types import Problem, Trajectory
+from tts.types import Problem, Spread, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 
 _BOTTOM = 0.1  # share of the groups in "bottom"
 _RANGES = MappingProxyType({
     "probability": (0.0, 1.0), "logprob": (-math.inf, 0.0), "certainty": (0.0, math.inf), "top": (0.0, math.inf),
+    "entropy": (-math.inf, 0.0),
+})  # fmt: skip
+_SPREADS: Mapping[str, Callable[[Spread], float]] = MappingProxyType({
+    "certainty": lambda spread: spread.certainty, "top": lambda spread: spread.top, "entropy": lambda spread: -spread.entropy,
 })  # fmt: skip
 
 
@@ -49,12 +53,19 @@ def _bottom(tokens: NDArray[np.float64], window: int) -> float:
     return float(np.partition(means, count - 1)[:count].mean())
 
 
+def _joint(tokens: NDArray[np.float64], window: int) -> float:
+    """Return the mean before the last window plus the mean of the last window; of one group, its mean stands for both."""
+    last = float(tokens[-window:].mean())
+    return last + (float(tokens[:-window].mean()) if len(tokens) > window else last)
+
+
 _OVER: Mapping[str, Callable[[NDArray[np.float64], int], float]] = MappingProxyType({
     "mean": lambda tokens, window: float(tokens.mean()),  # noqa: ARG005 - one signature for all
     "sum": lambda tokens, window: float(tokens.sum()),  # noqa: ARG005
     "lowest": lambda tokens, window: float(groups(tokens, window).min()),
     "bottom": _bottom,
     "tail": lambda tokens, window: float(tokens[-window:].mean()),
+    "joint": _joint,
 })  # fmt: skip
 
 
@@ -62,24 +73,30 @@ _OVER: Mapping[str, Callable[[NDArray[np.float64], int], float]] = MappingProxyT
 class Confidence(Verifier):
     """Aggregates a confidence measure over the tokens of a complete or partial trajectory.
 
-    All measures are of the untempered distribution. Five combinations are known in the literature:
+    All measures are of the untempered distribution. These combinations are known in the literature:
         - "logprob" over "mean": the mean log-probability.
         - "probability" over "mean": its exponential, the inverse perplexity; perplexity consistency (`rpc`) weighs votes by it.
         - "certainty" over "mean": self-certainty.
         - "top" over "lowest": DeepConf's lowest group confidence.
         - "logprob" over "sum": the log-probability of the path. Long paths are penalised, and "probability" over "sum" may be 0.
+        - "top" over "tail": DeepConf's tail confidence; "entropy" and "logprob" over "tail" are the same of other measures, for thinkers,
+          whose answer comes last.
+        - "logprob" over "joint": PiCSAR's length-normalised score, reasoning confidence plus answer confidence; over "sum" its plain score.
 
-    Source: algorithms B3 (Zhou et al., 2502.00511), B4 (Kang et al., 2502.18581) and B6 (Fu et al., 2508.15260), from code. Differs:
+    Source: algorithms B3 (Zhou et al., 2502.00511), B4 (Kang et al., 2502.18581) and B6 (Fu et al., 2508.15260), from code. PiCSAR: Leang
+    et al., "PiCSAR: Probabilistic Confidence Selection And Ranking" (2508.21787), from its abstract, reviews and a public implementation.
+    Differs:
         - DeepConf uses several numbers of top tokens; here it is 20 everywhere, because measures at different numbers cannot be mixed.
         - Groups may also be of the other measures, for backends that record only the log-probability of the drawn token.
+        - PiCSAR's answer confidence is of an answer that is asked for anew; here it is of the last `window` tokens as they were written.
     As in DeepConf's code, a trajectory shorter than the window is one group.
 
     Args:
         measure: what is measured at each token; high is confident. "probability" or "logprob" of the drawn token; "certainty", the
             divergence of the token's distribution from the uniform one (takes a backend with `spreads`); "top", the mean -ln p of the
-            20 most likely tokens (takes `tops`).
+            20 most likely tokens (takes `tops`); "entropy", that of the token's distribution, with a minus sign (takes `tops`).
         over: "mean" or "sum" of all tokens; "lowest" group mean; "bottom", the mean of the lowest tenth of the group means; "tail", the
-            mean of the last group.
+            mean of the last group; "joint", the mean of all before the last group plus that of the last group.
         window: tokens in a group; groups slide by one token. Not used by "mean" and "sum".
         odds: (scale, shift); the score is the chance 1 / (1 + exp(-(scale * x + shift))) that the solution is right (Platt 1999). x is what
             is measured, of probabilities and their logarithms the log-odds. Both are fitted to solutions of one model, with a scale above
@@ -108,7 +125,7 @@ class Confidence(Verifier):
     def __post_init__(self) -> None:
         check_parameters(self)
         object.__setattr__(self, "range", _RANGES[self.measure] if self.odds is None else (0.0, 1.0))
-        object.__setattr__(self, "needs", ({"certainty": "spreads", "top": "tops"}.get(self.measure, "logprobs"),))
+        object.__setattr__(self, "needs", ({"certainty": "spreads", "top": "tops", "entropy": "tops"}.get(self.measure, "logprobs"),))
 
     @property
     def traits(self) -> Traits:
@@ -131,13 +148,11 @@ class Confidence(Verifier):
         measured = min(max(math.exp(found) if self.measure == "probability" else found, low), high)
         if self.odds is None:
             return measured
-        return chance(self.odds[0] * (measured if self.measure in ("certainty", "top") else log_odds(found)) + self.odds[1])
+        return chance(self.odds[0] * (measured if self.measure in _SPREADS else log_odds(found)) + self.odds[1])
 
     def _tokens(self, trajectory: Trajectory) -> Sequence[float]:
         """Return the measure at each token that a model drew, along the path from the root."""
         pieces = (trajectory,) if trajectory.depth <= 1 else trajectory.path
-        if self.measure == "certainty":
-            return [spread.certainty for piece in pieces for spread in piece.spreads]
-        if self.measure == "top":
-            return [spread.top for piece in pieces for spread in piece.spreads]
+        if (of := _SPREADS.get(self.measure)) is not None:
+            return [of(spread) for piece in pieces for spread in piece.spreads]
         return pieces[0].logprobs if len(pieces) == 1 else [logprob for piece in pieces for logprob in piece.logprobs]
