@@ -296,18 +296,19 @@ def test_a_pool_is_drawn_and_replayed_at_every_size(study: tts.Study) -> None:
     pool = study.sample(8, progress=False)
     assert pool.name == "toy-pool"
     assert [len(result.drawn or ()) for result in pool.results()] == [8] * 6
-    strategies = ["pass@k", "best_of_n | majority", "best_of_n | best", "best_of_n | weighted", "best_of_n | best_of_majority"]
+    selections = ["majority", "best", "weighted", "best_of_majority"]
+    strategies = ["pass@k", "random choice", *(f"best_of_n | {selection}" for selection in selections)]
     replayed = pool.replay()
     assert [one.curve.label for one in replayed] == strategies
-    assert [list(one.sizes) for one in replayed] == [[1, 2, 4, 8]] * 5
+    assert [list(one.sizes) for one in replayed] == [[1, 2, 4, 8]] * 6
     (vote,) = pool.replay(["best_of_n | majority"], [2])
-    assert vote.curve.accuracy[0] == replayed[1].curve.accuracy[1]
+    assert vote.curve.accuracy[0] == replayed[2].curve.accuracy[1]
     (within,) = pool.replay(["best_of_n | majority"], [40], unit="tokens")
     assert within.curve.costs["tokens"][0] <= 40
     text = study.points(replayed)
     assert text.count(" live ") == 4
-    assert text.count("replayed, ") == 20
-    assert len(list(csv.DictReader(io.StringIO(study.points(replayed, form="csv"))))) == 24
+    assert text.count("replayed, ") == 24
+    assert len(list(csv.DictReader(io.StringIO(study.points(replayed, form="csv"))))) == 28
 
 
 def test_a_figure_has_replayed_curves_too(study: tts.Study) -> None:

@@ -54,7 +54,7 @@ def test_a_point_is_the_mean_over_problems_of_their_means_over_seeds():
     assert found.costs["generated_tokens"] == pytest.approx([(20 + 10) / 2, 40])
     assert found.costs["samples"] == pytest.approx([1, 4])
     assert [estimate.num for estimate in found.accuracy] == [2, 2]
-    assert set(AXES) - set(found.costs) == {"flops", "kv_bytes"}  # unknown for one result is unknown for the line
+    assert set(AXES) - set(found.costs) == {"flops", "kv_bytes", "path_tokens"}  # unknown for one result is unknown for the line
 
 
 def test_what_ran_differently_is_never_averaged():
