@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
-from tts.types import Message, Prompt
+from tts.types import Prompt
 
 HALVES = re.compile("[\ud800-\udfff]")
 
@@ -20,4 +21,6 @@ def prompt_in_whole_characters(prompt: Prompt) -> Prompt:
     """Return a prompt whose texts are all in whole characters."""
     if isinstance(prompt, str):
         return in_whole_characters(prompt)
-    return tuple(Message(in_whole_characters(turn.role), in_whole_characters(turn.content)) for turn in prompt)
+    return tuple(
+        dataclasses.replace(turn, role=in_whole_characters(turn.role), content=in_whole_characters(turn.content)) for turn in prompt
+    )

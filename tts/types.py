@@ -6,6 +6,8 @@ Problem -> (search) -> Trajectory ... -> Candidate -> (selection) -> Solution. U
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +20,105 @@ Status = Literal["active", "finished", "truncated", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture in a message, for models that take pictures.
+
+    Args:
+        url: The picture as a data url, "data:image/png;base64,…", or a url that the model's server fetches.
+        detail: The resolution at which the model reads it, in a server's word such as "low"; "": the server's default.
+    """
+
+    url: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        """The picture as texts have it: a digest, so that different pictures make different prompts."""
+        return f"[picture {hashlib.sha256(self.url.encode()).hexdigest()[:16]}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool in an assistant's message.
+
+    Args:
+        name: The name of the tool.
+        arguments: The arguments as JSON text.
+        id: The name of the call, which its result repeats.
+    """
+
+    name: str
+    arguments: str
+    id: str = ""
+
+    def __str__(self) -> str:
+        """The call as texts have it: the form of Hermes and Qwen models."""
+        return f'<tool_call>\n{{"name": {json.dumps(self.name, ensure_ascii=False)}, "arguments": {self.arguments}}}\n</tool_call>'
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a call, in a user's message.
+
+    Args:
+        id: The name of the call.
+        content: The result as text.
+    """
+
+    id: str
+    content: str
+
+    def __str__(self) -> str:
+        """The result as texts have it."""
+        return f"<tool_response>\n{self.content}\n</tool_response>"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOffer:
+    """The tools that an answer may call, in a system message.
+
+    Args:
+        tools: The tools as JSON texts, each as chats of the OpenAI API have it.
+        choice: The value of `tool_choice` there, as JSON text.
+        parallel: Whether an answer may have several calls.
+        text: The words that offer the tools to a model that is shown them as text.
+    """
+
+    tools: tuple[str, ...]
+    choice: str
+    parallel: bool
+    text: str
+
+    def __str__(self) -> str:
+        """The offer as texts have it."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """The form that an answer must have, for servers that decode under a constraint. It has no text of its own.
+
+    Args:
+        schema: The JSON schema as JSON text; "": any JSON object.
+    """
+
+    schema: str = ""
+
+    def __str__(self) -> str:
+        """Nothing: the words of the prompt state the form."""
+        return ""
+
+
+Part = str | Picture | ToolCall | ToolResult | ToolOffer | AnswerForm
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One turn of a conversation.
 
     Args:
         role: "system", "user" or "assistant".
-        content: its text.
+        content: its text. With parts, it is their texts: what a model reads that takes text alone.
+        parts: The parts of a turn that has more than text, such as pictures (`Message.of`); empty for a text.
 
     Example:
         >>> import tts
@@ -34,6 +129,27 @@ class Message:
 
     role: str
     content: str
+    parts: tuple[Part, ...] = ()
+
+    @classmethod
+    def of(cls, role: str, parts: Iterable[Part]) -> Message:
+        """Return the message of these parts; calls and results of tools have lines of their own."""
+        parts = tuple(parts)
+        content, was_line = "", False
+        for text, is_line in ((str(part), isinstance(part, ToolCall | ToolResult)) for part in parts):
+            if text and content and (is_line or was_line):
+                content = f"{content.rstrip(_NEWLINE)}\n{text.lstrip(_NEWLINE)}"
+            else:
+                content += text
+            was_line = is_line if text else was_line
+        return cls(role, content, () if all(isinstance(part, str) for part in parts) else parts)
+
+    def and_then(self, *parts: Part) -> Message:
+        """Return the message with further parts at its end."""
+        return Message.of(self.role, (*(self.parts or (self.content,)), *parts))
+
+
+_NEWLINE = "\n"
 
 
 # What a task gives a backend to render: exact text, or messages that pass through the model's chat template.
@@ -87,7 +203,29 @@ class Problem:
 
 def _message(turn: Any) -> Any:
     """Return a mapping with a role and a content as a message, and any other value unchanged."""
-    return Message(turn["role"], turn["content"]) if isinstance(turn, Mapping) and {"role", "content"} <= turn.keys() else turn
+    if not isinstance(turn, Mapping) or not {"role", "content"} <= turn.keys():
+        return turn
+    parts: Any = turn["content"]
+    if isinstance(parts, list) and all(isinstance(part, Mapping) for part in parts):
+        found = [_part(part) for part in parts]
+        return turn if None in found else Message.of(turn["role"], [part for part in found if part is not None])
+    return Message(turn["role"], turn["content"])
+
+
+def _part(given: Mapping[str, Any]) -> Part | None:
+    """Return a text or picture as chats of the OpenAI API have it; None for any other value."""
+    if given.get("type") == "text" and isinstance(given.get("text"), str):
+        return given["text"]
+    inner: Any = given.get("image_url")
+    if given.get("type") == "image_url" and isinstance(inner, Mapping) and isinstance(inner.get("url"), str):
+        return Picture(inner["url"], str(inner.get("detail") or ""))
+    return None
+
+
+def pictures_in(prompt: Prompt) -> tuple[Picture, ...]:
+    """Return the pictures of a prompt, in order."""
+    turns = () if isinstance(prompt, str) else prompt
+    return tuple(part for turn in turns for part in turn.parts if isinstance(part, Picture))
 
 
 class Spread(NamedTuple):

@@ -32,6 +32,26 @@ def calls(ask: Ask) -> Answer:
     return _nth(ask, WRONG, OTHER, CALL, SAME)
 
 
+def proposals(ask: Ask) -> Answer:
+    """Give one of several answers by the row's seed: calls, texts, objects, a stop text, a thought."""
+    ASKED.append(ask)
+    found = (
+        CALL,
+        SAME,
+        CALL,
+        OTHER,
+        WRONG,
+        '{"city": "Oslo"}',
+        '{"city": "Oslo"} ',
+        "It is sunny.\nQuestion: where?",
+        "It is sunny.",
+        "Rain. A: 5",
+    )
+    text = found[ask.seed % len(found)]
+    text = f"<think>\nhm\n</think>\n\n{text}" if ask.seed % 3 == 0 else text
+    return Answer(text, tokens=10) if ask.max_tokens >= 10 else Answer(text[:12], tokens=ask.max_tokens, finished=False)
+
+
 def texts(ask: Ask) -> Answer:
     """Write no call."""
     return _nth(ask, "It is sunny.")

@@ -17,11 +17,11 @@ import pytest
 from tests.serve.asking import QUESTION, TOY, ask, refused, serving
 from tests.support.guard import LIMIT_S
 from tts.serve.access import Client
-from tts.serve.chat_body import ChatBody
-from tts.serve.config import gateway_config
+from tts.serve.config import GatewayLimits, gateway_config
 from tts.serve.failures import ApiError
 from tts.serve.gateway import Gateway
 from tts.serve.orders import order_of
+from tts.serve.wire import chat
 
 TOOL = {"type": "function", "function": {"name": "weather"}}
 
@@ -81,7 +81,6 @@ LONG: dict[str, dict[str, Any]] = {
     "strategy": {"tts": {"strategy": X[:3000]}},
     "parameter of a strategy": {"tts": {"strategy": f"best_of_n({X[:1500]}={X[:1500]})"}},
     "verifier": {"tts": {"verifier": X[:3000]}},
-    "effort": {"reasoning_effort": X},
     "role": {"messages": [{"role": X, "content": "1"}]},
     "part": {"messages": [{"role": "user", "content": [{"type": X}]}]},
     "stop": {"stop": [X, ""]},
@@ -102,6 +101,12 @@ def test_an_error_repeats_the_beginning_of_a_value_alone(client, name):
     error = ask(client(), **LONG[name]).json()["error"]
     assert len(error["message"]) <= 500
     assert len(error["param"] or "") < 200
+
+
+def test_a_warning_repeats_the_beginning_of_a_value_alone(client):
+    (warning,) = ask(client(), reasoning_effort=X).json()["tts"]["warnings"]
+    assert warning.startswith("reasoning_effort 'xx")
+    assert len(warning) < 300
 
 
 @pytest.mark.parametrize("header", ["host", "origin", "content-type"])
@@ -241,7 +246,7 @@ def test_a_retry_does_not_join_a_search_that_was_cancelled(key, retry):
     gateway, anna = Gateway(gateway_config(TOY)), Client("anna", "anna")
 
     async def twice() -> None:
-        order = order_of(ChatBody.model_validate({"model": "toy", "messages": QUESTION, "seed": 1}), gateway)
+        order = order_of(chat.read({"model": "toy", "messages": QUESTION, "seed": 1}, GatewayLimits()), gateway)
         first = gateway.begin(anna, order, key=key, digest=b"1", retry=None if key else 0)
         assert gateway.begin(anna, order, key=key, digest=b"1", retry=retry) is first
         first.cancel(ApiError(499, "the client has left"))
@@ -272,7 +277,7 @@ def test_a_completion_that_fails_is_told_without_its_reason(client, caplog, stre
 
 def test_the_log_has_the_reason_that_clients_are_not_told():
     source = (
-        "from tts.serve.config import gateway_config as made\nfrom tts.serve.server import serve\n"
+        "from tts.serve.config import GatewayLimits, gateway_config as made\nfrom tts.serve.server import serve\n"
         "serve(made({'models': {'fails': {'backend': 'tests.serve.parts:fails', 'strategy': 'single'}}}), '127.0.0.1', 0)"
     )
     with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -17,7 +17,7 @@ BAD: dict[str, tuple[dict[str, Any], int, str | None, str]] = {
     "no messages": ({"messages": []}, 400, "messages", "invalid_value"),
     "unknown role": ({"messages": [{"role": "robot", "content": "x"}]}, 400, "messages[0].role", "invalid_value"),
     "no content": ({"messages": [{"role": "user"}]}, 400, "messages[0].content", "invalid_value"),
-    "an image": ({"messages": [{"role": "user", "content": IMAGE}]}, 400, "messages[0].content[1]", "unsupported"),
+    "an image": ({"messages": [{"role": "user", "content": IMAGE}]}, 400, "messages[0].content[1].image_url.url", "invalid_value"),
     "text that is a number": (
         {"messages": [{"role": "user", "content": [{"type": "text", "text": 3}]}]}, 400, "messages[0].content[0].text", "invalid_value",
     ),
@@ -54,7 +54,6 @@ BAD: dict[str, tuple[dict[str, Any], int, str | None, str]] = {
     "max_tokens of nothing": ({"max_tokens": 0}, 400, "max_tokens", "invalid_value"),
     "five stops": ({"stop": list("abcde")}, 400, "stop", "invalid_value"),
     "an empty stop": ({"stop": ""}, 400, "stop", "invalid_value"),
-    "an unknown effort": ({"reasoning_effort": "lots"}, 400, "reasoning_effort", "invalid_value"),
     "logprobs": ({"logprobs": True}, 400, "logprobs", "unsupported"),
     "a bias": ({"logit_bias": {"3": 5}}, 400, "logit_bias", "unsupported"),
     "a penalty": ({"frequency_penalty": 0.5}, 400, "frequency_penalty", "unsupported"),

@@ -8,8 +8,9 @@ import pytest
 
 from tests.serve import parts
 from tests.serve.asking import QUESTION, ask
-from tts.serve.chat_body import ChatBody
+from tts.serve.config import GatewayLimits
 from tts.serve.orders import order_of
+from tts.serve.wire import chat
 
 WEATHER = {
     "type": "function",
@@ -111,22 +112,28 @@ def test_rows_are_drawn_as_the_preset_and_the_request_state(client):
     assert parts.ASKED[-1].temperature == 0.3
     assert ask(gateway, model="texts:cold", temperature=0.5).status_code == 200
     assert parts.ASKED[-1].temperature == 0.5
-    body = ChatBody.model_validate({"model": "texts:cold", "messages": QUESTION, "top_p": 0.5, "max_tokens": 7})
-    sampling = order_of(body, gateway.app.state.gateway).sampling
+    body = {"model": "texts:cold", "messages": QUESTION, "top_p": 0.5, "max_tokens": 7}
+    sampling = order_of(chat.read(body, GatewayLimits()), gateway.app.state.gateway).sampling
     assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.3, 0.5, 7)
 
 
 def test_effort_is_a_budget_and_tts_overrides_it(gateway):
     assert ask(gateway, reasoning_effort="low").json()["tts"]["budget"] == {"tokens": 1000}
+    unknown = ask(gateway, reasoning_effort="lots").json()["tts"]
+    assert (unknown["budget"], unknown["warnings"]) == (
+        {"tokens": 2000},
+        ["reasoning_effort 'lots' is no effort of this server and had no effect"],
+    )
     assert ask(gateway, reasoning_effort="low", tts={"budget": {"samples": 2}}).json()["tts"]["budget"] == {"samples": 2, "tokens": 100_000}
 
 
 def test_the_whole_history_reaches_the_model(gateway):
-    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+    function = {"name": "weather", "arguments": '{"city": "Oslo"}'}
+    calls = [{"id": name, "type": "function", "function": function} for name in ("c1", "c2")]
     history = [
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "And "}, {"type": "text", "text": "Oslo?"}]},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "assistant", "content": None, "tool_calls": calls},
         {"role": "tool", "tool_call_id": "c1", "content": "rain"},
         {"role": "tool", "tool_call_id": "c2", "content": "snow"},
         {"role": "assistant", "content": "Rain."},
@@ -137,7 +144,7 @@ def test_the_whole_history_reaches_the_model(gateway):
     assert told == [
         ("system", "Be brief."),
         ("user", "And Oslo?"),
-        ("assistant", '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'),
+        ("assistant", "\n".join(['<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'] * 2)),
         ("user", "<tool_response>\nrain\n</tool_response>\n<tool_response>\nsnow\n</tool_response>"),
         ("assistant", "Rain."),
         ("user", "Thanks"),

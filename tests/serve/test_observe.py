@@ -23,9 +23,11 @@ from tts.errors import ConfigError, TTSError
 from tts.serve.access import Client
 from tts.serve.archive import Archive, SearchRecord
 from tts.serve.observe import EventStream
+from tts.serve.replies import head_of
 from tts.serve.searches import RunningSearch
 from tts.serve.server_events import PING
-from tts.serve.streams import ChatStream
+from tts.serve.streams import SearchStream
+from tts.serve.wire import chat
 from tts.solver.problem_run import Event
 from tts.trace.trace import TraceNode
 from tts.types import Problem
@@ -122,7 +124,7 @@ def test_a_store_that_fails_costs_no_reply_and_is_in_the_log(client, caplog):
     with pytest.raises(TTSError, match="the store memory cannot be used: no such table: searches"):
         archive.recent("anyone")
     refused(gateway.get("/v1/searches"), 500, None, "search_failed")
-    assert "a trace was not kept: the store memory cannot be used" in caplog.text
+    assert "a search was not kept: the store memory cannot be used" in caplog.text
 
 
 def test_events_show_the_tree_as_it_grows(tmp_path: Path):
@@ -218,9 +220,9 @@ def test_of_two_trees_within_a_moment_the_last_is_seen():
 def test_streams_of_a_search_begin_and_keep_alive_before_anything_happens():
     async def run() -> tuple[bytes, list[bytes]]:
         gateway: Any = SimpleNamespace(config=SimpleNamespace(ping_s=0.001))
-        order: Any = SimpleNamespace(offer=SimpleNamespace(name="toy"))
+        order: Any = SimpleNamespace(offer=SimpleNamespace(name="toy"), request=SimpleNamespace(echo={"usage": False}))
         search = RunningSearch("a", Client("anna", "anna"), order, 0.0)
-        async with aclosing(ChatStream(gateway, search, usage=False)._chunks(asyncio.Event())) as chunks:
+        async with aclosing(SearchStream(gateway, search, chat.frames(head_of(search)))._chunks(asyncio.Event())) as chunks:
             begun = await anext(chunks)
             assert await anext(chunks) == PING
         async with aclosing(EventStream(gateway, search)._events(asyncio.Event())) as events:

@@ -62,6 +62,7 @@ class Caps:
         streams: whether rows obey their streams; if not, solutions are not reproducible.
         stop_predicate: whether a row ends where `StopCondition.finished` returns True.
         thoughts: whether it thinks, by marks that are known (`BackendMetadata.thoughts`). efforts: whether `Sampling.effort` is obeyed.
+        pictures: whether prompts may have pictures.
         usage: whether token counts are exact; if not, the backend reports upper bounds in `Sample.num_tokens`, and sets `estimated`.
 
     Example:
@@ -87,6 +88,7 @@ class Caps:
     stop_predicate: bool = False
     thoughts: bool = False
     efforts: bool = False
+    pictures: bool = False
     usage: bool = False
 
 

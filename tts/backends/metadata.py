@@ -56,6 +56,7 @@ class BackendMetadata:
         count_text: returns the exact number of tokens of a text after a path; None: that number is bounded by `count` and by bytes.
         text_of: returns the text of the first tokens of a path, given its whole text and those tokens, ends of sequence as "";
             None: tokens cannot be told apart in its text. Inside of a character that text is no beginning of the whole one.
+        picture_tokens: most input tokens of a picture; None: not known.
         template_tokens: most tokens that a chat template adds to a message; `TEMPLATE_TOKENS` is assumed where it is less.
         resumes: returns whether a row that met its token cap can be continued, as far as is known; see `Caps.steps`.
         tokenizer: of the model; None: it is not known here.
@@ -70,6 +71,7 @@ class BackendMetadata:
     count_text: Callable[[str], int] | None = None
     text_of: Callable[[str, Sequence[int]], str] | None = None
     template_tokens: int = 0
+    picture_tokens: int | None = None
     resumes: Callable[[], bool] = lambda: True
     tokenizer: Tokenizer | None = None
     thoughts: ThoughtMarks | None = None

@@ -49,6 +49,8 @@ class ModelRecord:
         self_evaluation: what the model was trained to be asked about its own solutions; None: nothing.
         thought: the marks between which it thinks, such as ("<think>", "</think>"); ("", "</think>") where a server's template opens the
             thought, so that texts begin inside of it; None: by its chat template, or as a server shows them.
+        tokens_per_image: The most input tokens of a picture, which are reserved for each; None: not known, and pictures are refused where
+            input tokens are limited.
         expected_tokens: usual length of its solutions; None: the task's constant, until a search has seen longer or shorter ones.
         verifier: what scores its solutions where the caller names nothing; "": nothing does.
         task_verifiers: what does so in its place for problems of a task, (task, verifier) each.
@@ -82,6 +84,7 @@ class ModelRecord:
     self_evaluation: Question | None = None
     thought: tuple[str, str] | None = None
     expected_tokens: int | None = None
+    tokens_per_image: int | None = None
     verifier: str = ""
     task_verifiers: tuple[tuple[str, str], ...] = ()
     headers: tuple[tuple[str, str], ...] = ()

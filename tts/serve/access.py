@@ -19,6 +19,7 @@ from tts.checks import read_text
 from tts.errors import ConfigError, shown, unknown_name
 from tts.logs import get_logger
 from tts.serve.failures import ApiError, api_error
+from tts.serve.wire.errors import error_reply
 
 LOG = get_logger("tts.serve")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
@@ -152,7 +153,7 @@ class Access:
                 LOG.exception("a request failed")
             if begun:
                 raise
-            await told.response()(scope, receive, sent)
+            await error_reply(told, scope["path"])(scope, receive, sent)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         host, origin = headers.get("host", "").lower(), headers.get("origin")
@@ -173,11 +174,12 @@ class Access:
                 raise ApiError(
                     415, f"the body is {shown(kind) if kind else 'of no type'}, but must be application/json", code="unsupported_media_type"
                 )
-        client = self._keys.client(headers.get("authorization"))
+        api_key = headers.get("x-api-key")  # of Anthropic's clients
+        client = self._keys.client(headers.get("authorization") if api_key is None else f"Bearer {api_key}")
         if client is None and scope["path"] not in OPEN_PATHS and scope["method"] != "OPTIONS":
             raise ApiError(
                 401,
-                "the key is missing or unknown; send it as Authorization: Bearer KEY",
+                "the key is missing or unknown; send it as Authorization: Bearer KEY, or as x-api-key",
                 kind="authentication_error",
                 code="invalid_api_key",
             )
@@ -186,7 +188,7 @@ class Access:
 
 _PREFLIGHT = {
     "access-control-allow-methods": "GET, POST, DELETE",
-    "access-control-allow-headers": "authorization, content-type, idempotency-key",
+    "access-control-allow-headers": "authorization, x-api-key, content-type, idempotency-key",
     "access-control-max-age": "600",
 }
 

@@ -12,17 +12,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tts.serve import catalog, chat, metrics, observe, page, tokenizers
+from tts.serve import asking, catalog, metrics, observe, page, tokenizers
 from tts.serve.access import LOCAL, Access
 from tts.serve.completions import endpoint
 from tts.serve.config import GatewayConfig
 from tts.serve.failures import ApiError
 from tts.serve.gateway import Gateway
+from tts.serve.wire.errors import error_reply
 
 # each module of endpoints has its own `ROUTES`
 ROUTES: tuple[Route, ...] = (
     *catalog.ROUTES,
-    *chat.ROUTES,
+    *asking.ROUTES,
     *endpoint.ROUTES,
     *tokenizers.ROUTES,
     *observe.ROUTES,
@@ -61,16 +62,16 @@ def create_app(config: GatewayConfig, *, hosts: Sequence[str] = (), gateway: Gat
     return app
 
 
-async def _api_error(_: Request, failure: Exception) -> Response:
+async def _api_error(request: Request, failure: Exception) -> Response:
     assert isinstance(failure, ApiError)
-    return failure.response()
+    return error_reply(failure, request.url.path)
 
 
 async def _http_error(request: Request, failure: Exception) -> Response:
     """Reply to a request that no endpoint takes, in the form of the other errors."""
     assert isinstance(failure, HTTPException)
     what = {404: "there is no such endpoint", 405: f"this endpoint does not take {request.method}"}.get(failure.status_code, failure.detail)
-    return ApiError(failure.status_code, f"{request.url.path[:200]}: {what}", code="unknown_url").response()
+    return error_reply(ApiError(failure.status_code, f"{request.url.path[:200]}: {what}", code="unknown_url"), request.url.path)
 
 
 async def _left(_: Request, __: Exception) -> Response:

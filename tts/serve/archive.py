@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from tts.errors import ConfigError, TTSError
 
@@ -16,6 +18,11 @@ _TABLE = """
 CREATE TABLE IF NOT EXISTS searches (
     number TEXT PRIMARY KEY, owner TEXT NOT NULL, begun_at REAL NOT NULL, seconds REAL NOT NULL, model TEXT NOT NULL,
     question TEXT NOT NULL, answer TEXT, tokens INTEGER NOT NULL, stopped_by TEXT NOT NULL, trace BLOB
+)
+"""
+_RESPONSES = """
+CREATE TABLE IF NOT EXISTS responses (
+    number TEXT PRIMARY KEY, owner TEXT NOT NULL, begun_at REAL NOT NULL, body BLOB NOT NULL
 )
 """
 _INDEX = "CREATE INDEX IF NOT EXISTS searches_by_owner ON searches (owner, begun_at)"
@@ -42,6 +49,23 @@ class SearchRecord:
     stopped_by: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseRecord:
+    """A response that is kept.
+
+    Args:
+        number: The name of its search.
+        begun_at: The seconds since the epoch at which it began.
+        items: The items that it was asked with, those of earlier responses included.
+        reply: The response.
+    """
+
+    number: str
+    begun_at: float
+    items: list[Any]
+    reply: dict[str, Any]
+
+
 class Archive:
     """The finished searches of a gateway. Several processes may share a file.
 
@@ -65,7 +89,7 @@ class Archive:
                 )
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = NORMAL")
-            for statement in (_TABLE, _INDEX, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"):
+            for statement in (_TABLE, _RESPONSES, _INDEX, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"):
                 self._file.execute(statement)
         except sqlite3.Error as failure:
             raise ConfigError(f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file") from None
@@ -103,6 +127,33 @@ class Archive:
         with self._held() as file:
             row = file.execute("SELECT trace FROM searches WHERE number = ? AND owner = ?", (number, owner)).fetchone()
         return None if row is None or row[0] is None else zlib.decompress(row[0]).decode()
+
+    def add_response(self, owner: str, record: ResponseRecord) -> None:
+        """Keep a response for the owner of its client.
+
+        Raises:
+            TTSError: the file cannot be written.
+        """
+        body = zlib.compress(json.dumps({"items": record.items, "reply": record.reply}).encode(), 1)
+        with self._held() as file:
+            file.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?)", (record.number, owner, record.begun_at, body))
+            if (count := file.execute("SELECT count(*) FROM responses").fetchone()[0]) > self._kept:
+                oldest = "SELECT number FROM responses ORDER BY begun_at LIMIT ?"
+                file.execute(f"DELETE FROM responses WHERE number IN ({oldest})", (count - self._kept,))
+
+    def response(self, owner: str, number: str) -> ResponseRecord | None:
+        """Return a response; None where there is none, or it is another client's."""
+        query = "SELECT begun_at, body FROM responses WHERE number = ? AND owner = ?"
+        with self._held() as file:
+            row = file.execute(query, (number, owner)).fetchone()
+        if row is None:
+            return None
+        return ResponseRecord(number=number, begun_at=row[0], **json.loads(zlib.decompress(row[1])))
+
+    def drop_response(self, owner: str, number: str) -> None:
+        """Drop a response of a client."""
+        with self._held() as file:
+            file.execute("DELETE FROM responses WHERE number = ? AND owner = ?", (number, owner))
 
     def close(self) -> None:
         """Close the file."""

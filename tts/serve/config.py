@@ -105,6 +105,8 @@ class GatewayLimits(Section):
         n: The most choices of a reply.
         width: The largest whole number in the strategy of a request, except for lengths in tokens.
         body_bytes: The most bytes of a request's body.
+        image_bytes: The most bytes of a picture.
+        image_hosts: The hosts whose pictures a model's server may fetch, by https; none by default.
         body_seconds: The seconds in which a body must have arrived.
         messages: The most messages of a request's history.
         characters: The most characters of a request's texts.
@@ -124,6 +126,8 @@ class GatewayLimits(Section):
     n: int = Field(default=16, ge=1)
     width: int = Field(default=1024, ge=1)
     body_bytes: int = Field(default=10_000_000, ge=1)
+    image_bytes: int = Field(default=5_000_000, ge=1)
+    image_hosts: list[str] = Field(default_factory=list[str])
     body_seconds: float = Field(default=60.0, gt=0)
     messages: int = Field(default=1000, ge=1)
     characters: int = Field(default=2_000_000, ge=1)

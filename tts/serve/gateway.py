@@ -149,6 +149,8 @@ class Gateway:
             if search.order.keep_trace:
                 self._keep(search, solution, seconds)
         search.state = "failed" if search.failure is not None else "done"
+        if search.order.on_end is not None:
+            search.order.on_end(search)
         search.wake()
 
     def _keep(self, search: RunningSearch, solution: Solution, seconds: float) -> None:
@@ -158,13 +160,18 @@ class Gateway:
             answer=solution.answer, tokens=solution.usage.tokens, stopped_by=solution.stopped_by,
         )  # fmt: skip
 
-        def write() -> None:
-            try:
-                self.archive.add(search.client.owner, record, solution.trace.to_json())
-            except TTSError as failure:
-                LOG.error("a trace was not kept: %s", failure)
+        self.write(lambda: self.archive.add(search.client.owner, record, solution.trace.to_json()))
 
-        writing = asyncio.ensure_future(asyncio.to_thread(write))
+    def write(self, add: Callable[[], None]) -> None:
+        """Write into the archive, in a thread; `add`: the function that writes."""
+
+        def work() -> None:
+            try:
+                add()
+            except TTSError as failure:
+                LOG.error("a search was not kept: %s", failure)
+
+        writing = asyncio.ensure_future(asyncio.to_thread(work))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
 

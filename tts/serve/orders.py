@@ -1,4 +1,4 @@
-"""From the body of a chat request to an `Order`: presets, budgets, and every field honoured, refused or reported."""
+"""From a request to an `Order`: presets, budgets, and every field honoured, refused or reported."""
 
 from __future__ import annotations
 
@@ -15,35 +15,21 @@ from tts.scopes import RegisteredNames
 from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.strategies.single import Single
-from tts.serve.chat_body import ChatBody, texts_of
-from tts.serve.config import EFFORTS, budget_of
+from tts.serve.config import budget_of
 from tts.serve.failures import api_error, refused
 from tts.serve.gateway import Gateway, within
 from tts.serve.offers import Offer
 from tts.serve.request_task import request_task, tools_of
 from tts.serve.searches import Order
+from tts.serve.wire.request import SearchRequest, stop_texts
 from tts.tasks.base import Task
 from tts.tasks.json import JsonTask
 from tts.tasks.schemas.limits import SchemaLimits
-from tts.types import Message, Problem
+from tts.types import Message, Problem, pictures_in
 from tts.verifiers.compatibility import RATED, check_rates
 
 T = TypeVar("T")
-# Fields without effect on an answer are ignored, as by other servers.
-_IDLE = {"user", "metadata", "store", "safety_identifier", "prompt_cache_key", "service_tier", "prediction"}
-_NEUTRAL = {  # fields that cannot be honoured, with the values at which they request nothing
-    "frequency_penalty": (None, 0),
-    "presence_penalty": (None, 0),
-    "logit_bias": (None, {}),
-    "logprobs": (None, False),
-    "top_logprobs": (None, 0),
-    "modalities": (None, ["text"]),
-    "audio": (None,),
-    "functions": (None, []),
-    "function_call": (None, "none", "auto"),
-    "web_search_options": (None,),
-}
-_MOST_STOPS = 4  # as the API has it
+_MOST_STOPS = 16
 RUNS_PROGRAMS = frozenset({"program_aided"})  # parts of ours that run what a model wrote, or read files
 # Whole numbers that count tokens or characters, which a request may set up to `limits.tokens`. All others are widths.
 _LENGTHS = frozenset({"block", "characters", "foresight", "horizon", "length", "max_tokens", "thought_tokens", "tokens"})
@@ -117,46 +103,48 @@ def _numbers(value: Any) -> Iterable[int]:
         yield value
 
 
-def order_of(body: ChatBody, gateway: Gateway) -> Order:
-    """Return the order of a chat request.
+def order_of(request: SearchRequest, gateway: Gateway) -> Order:
+    """Return the order of a request.
 
     Raises:
         ApiError: 400, a field is not valid or cannot be honoured; 404, the model is unknown. Nothing is spent.
     """
-    offer, notes = gateway.offers.get(body.model), checked_fields(body.unknown)
-    options, limits = body.tts, gateway.config.limits
-    messages = texts_of(body.messages, limits)
-    body.check_choices(limits)
-    strategy = _named_strategy(gateway, offer, None if options is None else options.strategy)
-    sampling, more = _sampling(body, offer, strategy)
-    seed = options.seed if options is not None and options.seed is not None else body.seed
+    offer, limits, options = gateway.offers.get(request.model), gateway.config.limits, request.options
+    choices = options.n or request.choices
+    if choices > limits.n:
+        field = request.name_of("n")
+        raise refused(field, f"{field} is {choices}, but this server gives at most {limits.n} choices; ask for fewer")
+    _check_pictures(request, gateway, offer)
+    strategy = _named_strategy(gateway, offer, options.strategy)
+    sampling, notes = _sampling(request, gateway, offer, strategy)
+    budget, more = _budget(request, gateway, offer)
+    seed = options.seed if options.seed is not None else request.seed
     return Order(
         offer=offer,
-        problem=Problem(_prompt(messages)),
-        budget=_budget(body, gateway, offer),
+        problem=Problem(_prompt(request.messages)),
+        request=request,
+        budget=budget,
         seed=gateway.seeds() if seed is None else seed,
         strategy=strategy,
-        verifier=_verifier(body, gateway, offer),
-        task=_task(body, gateway, offer),
+        verifier=_verifier(request, gateway, offer),
+        task=_task(request, gateway, offer),
         sampling=sampling,
-        choices=body.choices,
-        notes=(*notes, *more),
-        keep_trace=options is None or options.trace,
+        choices=choices,
+        notes=(*request.notes, *notes, *more),
+        keep_trace=options.trace,
     )
+
+
+def _check_pictures(request: SearchRequest, gateway: Gateway, offer: Offer) -> None:
+    """Refuse pictures where the model takes none."""
+    if pictures_in(request.messages) and not gateway.offers.backends(offer)["policy"].caps.pictures:
+        field = request.name_of("messages")
+        raise refused(field, f"{field} has a picture, but the model {offer.model!r} reads text alone; leave it out", "unsupported")
 
 
 def _prompt(messages: tuple[Message, ...]) -> str | tuple[Message, ...]:
     """Return messages as they are, and a single question as its text: the same problem as that of `tts solve`."""
     return messages[0].content if len(messages) == 1 and messages[0].role == "user" else messages
-
-
-def checked_fields(unknown: Mapping[str, Any]) -> tuple[str, ...]:
-    """Refuse fields that ask for what the gateway cannot do; report those that it does not know."""
-    for name, value in unknown.items():
-        if name in _NEUTRAL and value not in _NEUTRAL[name]:
-            raise refused(name, f"{name} is {shown(value)}, but searches cannot honour it; leave it out", "unsupported")
-    others = [name for name in unknown if name not in _IDLE and name not in _NEUTRAL]
-    return tuple(f"the field {shown(name)} is not known here and had no effect" for name in others)
 
 
 def _named_strategy(gateway: Gateway, offer: Offer, given: str | None) -> Plan | None:
@@ -179,8 +167,8 @@ def plan_of(text: str, scope: Scope = EVERYTHING) -> Plan:
     return parse(text, scope)
 
 
-def _verifier(body: ChatBody, gateway: Gateway, offer: Offer) -> str | None:
-    given = None if body.tts is None else body.tts.verifier
+def _verifier(request: SearchRequest, gateway: Gateway, offer: Offer) -> str | None:
+    given = request.options.verifier
     if given is None:
         return offer.preset.verifier
     own = {
@@ -193,20 +181,20 @@ def _verifier(body: ChatBody, gateway: Gateway, offer: Offer) -> str | None:
     return given
 
 
-def _task(body: ChatBody, gateway: Gateway, offer: Offer) -> Task | None:
+def _task(request: SearchRequest, gateway: Gateway, offer: Offer) -> Task | None:
     """Return the model's task, or JSON where that is asked for, with the stop texts and tools of the request; None: the model's alone."""
-    stops = body.stops(_MOST_STOPS)
-    limits = SchemaLimits()
-    inner: Any = of_field("response_format", lambda: _json_task(body.response_format, limits))
-    parallel = body.parallel_tool_calls is not False
-    tools = of_field("tools", lambda: tools_of(body.tools or (), body.tool_choice, parallel=parallel, limits=limits))
+    stops = request.stops if request.options.stop is None else stop_texts(request.options.stop, "tts.stop", _MOST_STOPS)
+    limits, field = SchemaLimits(), request.name_of("response_format")
+    inner: Any = of_field(field, lambda: _json_task(request.form, field, limits))
+    given, choice = request.tools, request.tool_choice
+    tools = of_field("tools", lambda: tools_of(given, choice, parallel=request.parallel, limits=limits))
     if not stops and tools is None:
         return inner
     return request_task(gateway.offers.task(offer) if inner is None else inner, stops, tools)
 
 
-def _json_task(given: dict[str, Any] | None, limits: SchemaLimits) -> JsonTask | None:
-    """Return the task of a `response_format`; None for free text."""
+def _json_task(given: Mapping[str, Any] | None, field: str, limits: SchemaLimits) -> JsonTask | None:
+    """Return the task of a form of answers; None for free text."""
     kind = None if given is None else given.get("type")
     if given is None or kind == "text":
         return None
@@ -217,24 +205,30 @@ def _json_task(given: dict[str, Any] | None, limits: SchemaLimits) -> JsonTask |
     )
     if not isinstance(schema, dict):
         raise ConfigError(
-            f"response_format is {shown(given)}, but must be text, json_object, or json_schema with a schema",
+            f"{field} is {shown(given)}, but must be text, json_object, or json_schema with a schema",
             hint='{"type": "json_schema", "json_schema": {"name": "…", "schema": {…}}}',
         )
     return JsonTask(schema=limits.schema(schema))
 
 
-def _budget(body: ChatBody, gateway: Gateway, offer: Offer) -> Budget:
-    """Return the budget: of `tts`, else of the effort, else of the preset, else of the model; with the operator's limits."""
-    limits, options = gateway.config.limits, body.tts
-    param, given = "model", offer.preset.budget if offer.preset.budget is not None else offer.settings.budget
-    if body.reasoning_effort not in (None, "none"):
-        param = "reasoning_effort"
-        effort = body.reasoning_effort
-        if effort not in gateway.config.efforts:
-            raise refused(param, str(unknown_name(param, str(effort), [*EFFORTS])))
-        given = min(gateway.config.efforts[effort], limits.tokens)
-    if options is not None and options.budget is not None:
-        param, given = "tts.budget", options.budget
+def _budget(request: SearchRequest, gateway: Gateway, offer: Offer) -> tuple[Budget, tuple[str, ...]]:
+    """Return the budget, with the operator's limits, and what is reported of it.
+
+    It is that of `tts`, else of the tokens that may be thought, else of the effort, else of the preset, else of the model.
+    """
+    limits, notes = gateway.config.limits, tuple[str, ...]()
+    field, given = "model", offer.preset.budget if offer.preset.budget is not None else offer.settings.budget
+    if (effort := request.effort) not in ("", "none"):
+        if effort in gateway.config.efforts:
+            field, given = request.name_of("reasoning_effort"), min(gateway.config.efforts[effort], limits.tokens)
+        else:
+            notes = (f"{request.name_of('reasoning_effort')} {shown(effort)} is no effort of this server and had no effect",)
+    if request.thinking_tokens is not None:
+        field, asked = request.name_of("budget"), request.thinking_tokens + (request.max_tokens or 0)
+        given = min(asked, limits.tokens)
+        notes = (*notes, *((f"{field} was clipped to limits.tokens, {limits.tokens}",) if asked > limits.tokens else ()))
+    if request.options.budget is not None:
+        field, given = "tts.budget", request.options.budget
 
     def made() -> Budget:
         budget = within(budget_of(given), limits.tokens, limits.seconds)
@@ -242,10 +236,10 @@ def _budget(body: ChatBody, gateway: Gateway, offer: Offer) -> Budget:
             check_rates(budget.limits, {role: (one.name, one.rates) for role, one in gateway.offers.backends(offer).items()}, {})
         return budget
 
-    return of_field(param, made)
+    return of_field(field, made), notes
 
 
-def _sampling(body: ChatBody, offer: Offer, strategy: Plan | None) -> tuple[Sampling, tuple[str, ...]]:
+def _sampling(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None) -> tuple[Sampling, tuple[str, ...]]:
     """Return how rows are drawn, and what is reported of it.
 
     Temperature 0 would make all samples of a search equal. So only a strategy of one sample uses it; any other keeps its own.
@@ -254,16 +248,17 @@ def _sampling(body: ChatBody, offer: Offer, strategy: Plan | None) -> tuple[Samp
     if offer.preset.temperature is not None:
         given["temperature"] = offer.preset.temperature
     notes: tuple[str, ...] = ()
-    if body.temperature == 0 and not (strategy is not None and isinstance(strategy.strategy, Single)):
+    if request.temperature == 0 and not (strategy is not None and isinstance(strategy.strategy, Single)):
         kept = Sampling(**given).temperature
         notes = (f"temperature 0 would draw equal samples: the strategy's own temperature, {kept:g}, ruled them",)
-    elif body.temperature is not None:
-        given["temperature"] = body.temperature
-    if body.top_p is not None:
-        given["top_p"] = body.top_p
-    if (most := body.max_completion_tokens or body.max_tokens) is not None:
-        given["max_tokens"] = most
-    return of_field("max_tokens", lambda: Sampling(**given)), notes
+    elif request.temperature is not None:
+        given["temperature"] = request.temperature
+    given |= {name: value for name in ("top_p", "top_k") if (value := getattr(request, name)) is not None}
+    if (most := request.max_tokens) is not None:
+        limit, field = gateway.config.limits.tokens, request.name_of("max_tokens")
+        given["max_tokens"] = min(most, limit)
+        notes += (f"{field} is {most}, but was clipped to limits.tokens, {limit}",) if most > limit else ()
+    return of_field(request.name_of("max_tokens"), lambda: Sampling(**given)), notes
 
 
 def of_field(param: str, make: Callable[[], T]) -> T:

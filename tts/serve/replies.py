@@ -1,4 +1,4 @@
-"""From a solution to a chat completion of the API: choices, usage, and the field `tts` with everything else."""
+"""From a solution to the answers of a reply, the tokens, and the object `tts` with everything else."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tts.budget.ledger import Call, sum_usage
 from tts.serve.request_task import RequestTask
 from tts.serve.searches import RunningSearch
+from tts.serve.wire.request import AnswerCall, AnswerChoice, Counts, Outcome, ReplyHead
 from tts.tasks.json import JsonTask
 from tts.trace.trace import plain_values
 from tts.types import Candidate, Solution
@@ -19,19 +19,15 @@ from tts.types import Candidate, Solution
 _CAUSE = re.compile(r"^(\d+ (?:rows|replies or scores of verifiers) failed: [^:]*|the run failed)\b.*", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerChoice:
-    """One answer of a reply.
+def head_of(search: RunningSearch) -> ReplyHead:
+    """Return what every reply of a search begins with."""
+    return ReplyHead(search.number, search.begun_at, search.order.offer.name, search.order.request)
 
-    Args:
-        tokens: of its path. message: as the API has it, without the role. finish: why it ended. weight: its share of the
-            selection's weight; None where nothing was weighed.
-    """
 
-    tokens: int
-    message: Mapping[str, Any]
-    finish: str
-    weight: float | None
+def outcome_of(search: RunningSearch, solution: Solution) -> Outcome:
+    """Return what a search answers."""
+    choices = choices_of(search, solution)
+    return Outcome(tuple(choices), counts_of(solution, choices), report_of(search, solution, choices))
 
 
 def choices_of(search: RunningSearch, solution: Solution) -> list[AnswerChoice]:
@@ -46,31 +42,31 @@ def choices_of(search: RunningSearch, solution: Solution) -> list[AnswerChoice]:
         if len(found) == search.order.choices:
             break
     # clients read the first choice, also where the budget paid for no text
-    return list(found.values()) or [AnswerChoice(0, {"content": ""}, "length", None)]
+    return list(found.values()) or [AnswerChoice(text="", finish="length")]
 
 
 def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -> AnswerChoice:
     path, task = candidate.trajectory, search.order.task
-    told: dict[str, Any] = {"reasoning_content": path.thought} if path.thought else {}
-    text, calls = path.response if path.thought else path.full_text, list[dict[str, Any]]()
-    finish, has_tools = "length" if candidate.truncated else "stop", False
+    text, calls, stop_text, has_tools = path.response if path.thought else path.full_text, list[dict[str, Any]](), "", False
+    finish = "length" if candidate.truncated else "stop"
+    common: dict[str, Any] = {"thought": path.thought, "tokens": path.num_tokens, "weight": weight}
     if isinstance(task, RequestTask):
         if (cut := task.cut(text)) != text:
-            text, finish = cut, "stop"
+            stop_text = next(stop for stop in task.stops if text.startswith(stop, len(cut)))
+            text, finish = cut, "stop text"
         text, calls = task.calls(text, candidate.answer)
         has_tools, task = task.tools is not None, task.inner
     if calls:
         number = search.number[:12]
-        told["tool_calls"] = [
-            {"id": f"call_{number}_{place}", "type": "function", "function": {**call, "arguments": json.dumps(call["arguments"])}}
-            for place, call in enumerate(calls)
+        made = [
+            AnswerCall(f"call_{number}_{place}", one["name"], json.dumps(one["arguments"], ensure_ascii=False))
+            for place, one in enumerate(calls)
         ]
-        return AnswerChoice(path.num_tokens, {"content": text or None, **told}, "tool_calls", weight)
+        return AnswerChoice(text=text or None, calls=tuple(made), finish="calls", **common)
     if candidate.answer is None and (isinstance(task, JsonTask) or has_tools):
-        message = {"content": None, "refusal": "no candidate has the form that was asked for", **told}
-    else:
-        message = {"content": candidate.answer if isinstance(task, JsonTask) else text, **told}
-    return AnswerChoice(path.num_tokens, message, finish, weight)
+        refusal = "no candidate has the form that was asked for"
+        return AnswerChoice(refusal=refusal, finish="length" if finish == "length" else "refusal", **common)
+    return AnswerChoice(text=candidate.answer if isinstance(task, JsonTask) else text, finish=finish, stop_text=stop_text, **common)
 
 
 def _shares(candidates: Sequence[Candidate]) -> dict[int | None, float]:
@@ -85,31 +81,16 @@ def _shares(candidates: Sequence[Candidate]) -> dict[int | None, float]:
     return {kind: math.fsum(parts) / total for kind, parts in sums.items()}
 
 
-def usage_of(solution: Solution, choices: Sequence[AnswerChoice]) -> dict[str, Any]:
-    """Return the ledger's usage in the API's terms.
-
-    All tokens that were computed beyond prompts are `completion_tokens`. Those that are not of the choices, verifiers' included, are
-    `reasoning_tokens`.
-    """
+def counts_of(solution: Solution, choices: Sequence[AnswerChoice]) -> Counts:
+    """Return the ledger's tokens: all that were computed beyond prompts are `completion`, verifiers' included."""
     usage = solution.usage
     shown = min(usage.tokens, sum(choice.tokens for choice in choices))
     reused = usage.reused_tokens or 0
-    return usage_report(usage.prompt_tokens + reused, usage.tokens, cached=reused, reasoning=usage.tokens - shown)
-
-
-def usage_report(prompt: int, completion: int, *, cached: int, reasoning: int = 0) -> dict[str, Any]:
-    """Return counts of tokens in the API's terms."""
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": cached},
-        "completion_tokens_details": {"reasoning_tokens": reasoning},
-    }
+    return Counts(usage.prompt_tokens + reused, usage.tokens, cached=reused, reasoning=usage.tokens - shown)
 
 
 def report_of(search: RunningSearch, solution: Solution, choices: Sequence[AnswerChoice]) -> dict[str, Any]:
-    """Return the field `tts`: how the search went, and its whole ledger."""
+    """Return the object `tts`: how the search went, and its whole ledger."""
     order, short = search.order, search.order.choices - len(choices)
     missing = (f"n is {order.choices}, but the search found {len(choices)} distinct answers",) if short else ()
     return plain_values(
@@ -139,7 +120,7 @@ def public(warning: str) -> str:
     return _CAUSE.sub(r"\1", warning)
 
 
-def _ledger(calls: Sequence[Call]) -> list[dict[str, Any]]:
+def _ledger(calls: Sequence[Call]) -> list[Mapping[str, Any]]:
     """Return the ledger with the calls of one kind and model as one row; the trace has them one by one."""
     groups: dict[tuple[str, str], list[Call]] = {}
     for call in calls:
@@ -150,35 +131,11 @@ def _ledger(calls: Sequence[Call]) -> list[dict[str, Any]]:
             "model": model,
             "calls": len(group),
             "rows": sum(c.rows for c in group),
-            **_told(sum_usage([c.usage for c in group])),
+            **_nonzero(sum_usage([c.usage for c in group])),
         }
         for (kind, model), group in groups.items()
     ]
 
 
-def _told(usage: Any) -> dict[str, Any]:
+def _nonzero(usage: Any) -> dict[str, Any]:
     return {name: value for name, one in usage.__dataclass_fields__.items() if (value := getattr(usage, name)) != one.default}
-
-
-def completion(search: RunningSearch, solution: Solution) -> dict[str, Any]:
-    """Return the reply to a request that is not streamed."""
-    choices = choices_of(search, solution)
-    return {
-        **heading(search, "chat.completion"),
-        "choices": [
-            {
-                "index": place,
-                "message": {"role": "assistant", "refusal": None, **choice.message},
-                "logprobs": None,
-                "finish_reason": choice.finish,
-            }
-            for place, choice in enumerate(choices)
-        ],
-        "usage": usage_of(solution, choices),
-        "tts": report_of(search, solution, choices),
-    }
-
-
-def heading(search: RunningSearch, kind: str) -> dict[str, Any]:
-    """Return what every reply of a search begins with."""
-    return {"id": f"chatcmpl-{search.number}", "object": kind, "created": int(search.begun_at), "model": search.order.offer.name}

@@ -1,6 +1,7 @@
 """A task with the changes of one request: texts that end an answer, and tools that an answer may call.
 
-Tools are shown to the model in a system message, and calls are read from its text:
+Tools are offered in a system message. A server that takes them natively gets them so, and its calls are written into the path in the form
+below. Every other model is shown them as text, and calls are read from its text:
 
     <tool_call>
     {"name": "weather", "arguments": {"city": "Oslo"}}
@@ -25,7 +26,7 @@ from tts.tasks.schemas.limits import SchemaLimits
 from tts.tasks.schemas.metering import normal
 from tts.tasks.schemas.validation import Allowance, Schema
 from tts.thoughts import THINK
-from tts.types import Message, Problem, Prompt
+from tts.types import Message, Problem, Prompt, ToolOffer
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _MARK = "tool calls: "  # begins an answer that is calls
@@ -69,6 +70,12 @@ class Tools:
             f'<tool_call>\n{{"name": "…", "arguments": {{…}}}}\n</tool_call>{which}{number}'
         )
 
+    def offer(self) -> ToolOffer:
+        """Return the tools as a part of the system message: natively for servers that take them, elsewhere as `told`."""
+        named = {"type": "function", "function": {"name": self.only}}
+        choice = named if self.only else "required" if self.required else "auto"
+        return ToolOffer(tuple(tool.shown for tool in self.tools.values()), json.dumps(choice), self.parallel, self.told())
+
     def calls_in(self, text: str) -> list[dict[str, Any]] | None:
         """Return the calls of a text; None where one of them is not valid, or where the request allows no such calls."""
         calls: list[dict[str, Any]] = []
@@ -107,9 +114,10 @@ class RequestTask(Task):
         """Return the inner task's prompt, after the system message that shows the tools."""
         if self.tools is not None:
             given = (Message("user", problem.prompt),) if isinstance(problem.prompt, str) else problem.prompt
-            first = [given[0].content] if given and given[0].role == "system" else []
-            system = Message("system", "\n\n".join([*first, self.tools.told()]))
-            problem = dataclasses.replace(problem, prompt=(system, *given[len(first) :]))
+            has_system = bool(given) and given[0].role == "system"
+            offer = self.tools.offer()
+            system = given[0].and_then("\n\n", offer) if has_system else Message.of("system", (offer,))
+            problem = dataclasses.replace(problem, prompt=(system, *given[has_system:]))
         return self.inner.prompt(problem, kind, texts)
 
     def split(self, text: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import time
 from collections.abc import Awaitable, Callable, Generator
@@ -16,6 +17,7 @@ from tts.search.parts import Plan
 from tts.serve.access import Client
 from tts.serve.failures import ApiError
 from tts.serve.offers import Offer
+from tts.serve.wire.request import SearchRequest
 from tts.solver.problem_run import Event
 from tts.tasks.base import Task
 from tts.trace.trace import TraceNode
@@ -31,14 +33,24 @@ class Order:
     """A checked request for a search.
 
     Args:
-        offer: the model and preset. problem, budget, strategy, verifier, task, sampling, seed: of the search. If strategy, verifier or
-            task is None, the model's own is used. choices: most answers of the reply.
-        notes: what the reply reports of fields without effect.
-        keep_trace: whether the trace is kept for the client.
+        offer: The model and preset.
+        problem: The problem.
+        request: The request that it was made from.
+        budget: The budget of the search.
+        seed: The seed of the search.
+        strategy: The strategy; None: the model's own.
+        verifier: The verifier; None: the model's own.
+        task: The task; None: the model's own.
+        sampling: The sampling of the rows.
+        choices: The most answers of the reply.
+        notes: What the reply reports of fields without effect.
+        keep_trace: Whether the trace is kept for the client.
+        on_end: A function that is called with the search when it is over; None: none.
     """
 
     offer: Offer
     problem: Problem
+    request: SearchRequest
     budget: Budget
     seed: int
     strategy: Plan | None = None
@@ -48,6 +60,11 @@ class Order:
     choices: int = 1
     notes: tuple[str, ...] = ()
     keep_trace: bool = True
+    on_end: Callable[[RunningSearch], None] | None = None
+
+    def with_end(self, on_end: Callable[[RunningSearch], None]) -> Order:
+        """Return the order with a function that is called when its search is over."""
+        return dataclasses.replace(self, on_end=on_end)
 
 
 class Job(Generic[T]):

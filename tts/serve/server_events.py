@@ -54,6 +54,11 @@ def event(value: Any) -> bytes:
     return b"data: " + json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n\n"
 
 
+def named_event(name: str, value: Any) -> bytes:
+    """Return a value as the event of a stream, under a name."""
+    return f"event: {name}\n".encode() + event(value)
+
+
 @asynccontextmanager
 async def leaving(receive: Receive, then: Callable[[], None] = lambda: None) -> AsyncGenerator[asyncio.Event]:
     """Yield an event that is set, and call `then`, when the client leaves. The body must have been read before."""

@@ -1,37 +1,56 @@
-"""A chat completion as a stream: progress as reasoning, then the answer as content, the usage, and `[DONE]`."""
+"""The reply to a request for a search, whole or as a stream, whichever API it came by."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
-from typing import Any
 
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tts.serve.failures import api_error
+from tts.serve.failures import JsonReply, api_error
 from tts.serve.gateway import Gateway
-from tts.serve.replies import AnswerChoice, choices_of, heading, report_of, usage_of
+from tts.serve.replies import head_of, outcome_of
 from tts.serve.searches import RunningSearch
-from tts.serve.server_events import PING, EventsReply, event, leaving
+from tts.serve.server_events import EventsReply, leaving
+from tts.serve.wire.request import Frames, Wire
 from tts.solver.problem_run import Event
 
-_KIND = "chat.completion.chunk"
-_OPENING: Mapping[str, Any] = {"role": "assistant", "content": ""}  # the first delta of each choice
 _PROGRESS_S = 0.25  # between two lines of progress
 _HEADERS_S = 1.0  # after which a stream begins even if its search has not
 
 
-class ChatStream(EventsReply):
-    """The response to a streamed request; the search is cancelled when its client leaves.
+async def whole_reply(gateway: Gateway, search: RunningSearch, wire: Wire, receive: Receive, *, linger: bool) -> Response:
+    """Wait for the end of a search, and return its reply.
 
     Args:
-        usage: whether the last chunk has the usage.
-    """
+        gateway: The gateway.
+        search: The search.
+        wire: The API.
+        receive: The request's messages, of which its end is awaited.
+        linger: Whether the search goes on for a moment after the client has left.
 
-    def __init__(self, gateway: Gateway, search: RunningSearch, *, usage: bool) -> None:
-        super().__init__(search.number, usage=usage)
-        self._gateway, self._search = gateway, search
+    Raises:
+        ClientDisconnect: the client has left. Exception: what the search failed with.
+    """
+    with gateway.attached(search, linger=linger):
+        async with leaving(receive, search.wake) as gone:
+            while not search.over and not gone.is_set():
+                await search.signal.wait()
+    if not search.over:
+        raise ClientDisconnect
+    outcome = outcome_of(search, search.result())
+    return JsonReply(wire.reply(head_of(search), outcome), headers={"x-request-id": search.number})
+
+
+class SearchStream(EventsReply):
+    """The response to a streamed request; the search is cancelled when its client leaves."""
+
+    def __init__(self, gateway: Gateway, search: RunningSearch, frames: Frames) -> None:
+        super().__init__(search.number)
+        self._gateway, self._search, self._frames = gateway, search, frames
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the stream.
@@ -50,7 +69,7 @@ class ChatStream(EventsReply):
 
     async def _chunks(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
         search = self._search
-        unsent = self._chunk(_OPENING)  # with what follows at once: each part that is sent costs processor time
+        unsent = self._frames.begin()  # with what follows at once: each part that is sent costs processor time
         if search.event is None and not search.over:
             yield unsent
             unsent = b""
@@ -58,24 +77,19 @@ class ChatStream(EventsReply):
             yield unsent + line
             unsent = b""
         if not gone.is_set():
-            yield unsent + b"".join(self._last())
+            yield unsent + self._last()
 
-    def _last(self) -> list[bytes]:
-        """Return the answers, the usage and the end of the stream; or the error that ends it."""
+    def _last(self) -> bytes:
+        """Return the answers and the end of the stream, or the error that ends it."""
         search = self._search
         try:
-            solution = search.result()
+            outcome = outcome_of(search, search.result())
         except Exception as failure:  # noqa: BLE001 - sent in the stream
-            return [event(api_error(failure).body())]
-        choices, chunks = choices_of(search, solution), list[bytes]()
-        for place, choice in enumerate(choices):
-            chunks += [self._chunk(delta, place) for delta in [*([_OPENING] if place else []), *_deltas(choice)]]
-            last = {"tts": report_of(search, solution, choices)} if place == len(choices) - 1 else {}
-            chunks.append(self._chunk({}, place, choice.finish, **last))
-        return [*chunks, self.ending(heading(search, _KIND), usage_of(solution, choices))]
+            return self._frames.fail(api_error(failure))
+        return self._frames.end(outcome)
 
     async def _progress(self, gone: asyncio.Event) -> AsyncIterator[bytes]:
-        """Yield a line of reasoning at the first event and then from time to time, and pings where nothing happens."""
+        """Yield a line of progress at the first event and then from time to time, and pings where nothing happens."""
         search, loop = self._search, asyncio.get_running_loop()
         told: Event | None = None
         next_s = 0.0
@@ -84,7 +98,7 @@ class ChatStream(EventsReply):
             event = None if search.event is told else search.event
             if event is not None and (wait_s := next_s - loop.time()) <= 0:
                 told, next_s = event, loop.time() + _PROGRESS_S
-                yield self._chunk({"reasoning_content": _progress_line(event, search)})
+                yield self._frames.progress(_progress_line(event, search))
                 continue
             if search.over:
                 return
@@ -93,19 +107,7 @@ class ChatStream(EventsReply):
                     await signal.wait()
             except TimeoutError:
                 if event is None:
-                    yield PING
-
-    def _chunk(self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, **more: Any) -> bytes:
-        choice = {"index": place, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return self.chunk(heading(self._search, _KIND), choice, **more)
-
-
-def _deltas(choice: AnswerChoice) -> list[dict[str, Any]]:
-    """Return a message in the parts of a stream."""
-    message = choice.message
-    deltas = [{name: message[name]} for name in ("reasoning_content", "content", "refusal") if message.get(name) is not None]
-    calls = message.get("tool_calls")
-    return [*deltas, *([{"tool_calls": [{"index": place, **call} for place, call in enumerate(calls)]}] if calls else [])]
+                    yield self._frames.ping()
 
 
 def _progress_line(event: Event, search: RunningSearch) -> str:

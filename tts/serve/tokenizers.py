@@ -15,10 +15,11 @@ from starlette.routing import Route
 from tts.backends.base import Backend
 from tts.backends.metadata import Tokenizer, metadata_of
 from tts.errors import CapabilityError, shown
-from tts.serve.chat import read_body
-from tts.serve.chat_body import BodyPart, ChatMessage, checked, parsed, texts_of
+from tts.serve.bodies import read_body
 from tts.serve.failures import JsonReply, api_error, refused, too_long
 from tts.serve.gateway import Gateway
+from tts.serve.wire.chat import ChatMessage, messages_of
+from tts.serve.wire.request import BodyPart, checked, parsed
 
 
 class TokenizeBody(BodyPart):
@@ -45,7 +46,7 @@ async def tokenize(request: Request) -> Response:
         raise refused("prompt", "prompt or messages must be given, and not both")
     gateway: Gateway = request.app.state.gateway
     backend, tokenizer = await _tokenizer(gateway, body.model)
-    messages = None if body.messages is None else texts_of(body.messages, gateway.config.limits)
+    messages = None if body.messages is None else messages_of(body.messages, gateway.config.limits)
     if (size := len(body.prompt or "")) > (most := gateway.config.limits.characters):
         raise too_long("prompt", f"{size} characters", most)
     return JsonReply(await gateway.aside(_tokenized, body, messages, backend, tokenizer))

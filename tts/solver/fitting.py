@@ -13,7 +13,9 @@ from tts.search.families import RunSetting, has_prompt, lacking, nearest
 from tts.search.needs import needs_of
 from tts.search.parts import Plan, Selection, Strategy
 from tts.tasks.base import Task
+from tts.types import Problem, pictures_in
 from tts.verifiers.base import Verifier, traits_of
+from tts.verifiers.compatibility import RATED
 
 
 def check_strategy(strategy: Strategy, policy: Backend, task: Task, roles: Sequence[str]) -> None:
@@ -78,6 +80,33 @@ def check_models(strategy: Strategy, backends: Mapping[str, Backend], limits: Ma
             f"the strategy {strategy} compares models by their cost in {needs.unit}, but the budget limits {', '.join(limits)}",
             hint=f"give {needs.unit}=…, or fit its performance model again, with tts fit --unit",
         )
+
+
+def check_pictures(problem: Problem, backends: Mapping[str, Backend], limits: Mapping[str, float]) -> None:
+    """Refuse pictures where a model takes none, or where their input tokens count and are not known.
+
+    Args:
+        problem: The problem.
+        backends: The backends by role.
+        limits: The limits of the budget.
+
+    Raises:
+        CapabilityError: a model takes no pictures.
+        ConfigError: a limit counts input tokens, and the tokens of a picture are not known.
+    """
+    if not pictures_in(problem.prompt):
+        return
+    for role, backend in backends.items():
+        if not backend.caps.pictures:
+            raise CapabilityError(
+                f"the prompt has a picture, but the model of the role {role!r} on the backend {backend.name!r} reads text alone",
+                hint="use a model on a server that takes pictures by chats (tts doctor --url; --model-option mode=chat), or leave them out",
+            )
+        if RATED & limits.keys() and metadata_of(backend).picture_tokens is None:
+            raise ConfigError(
+                f"the budget limits {', '.join(sorted(RATED & limits.keys()))}, but the tokens of a picture are not known",
+                hint="give the model's record tokens_per_image, or limit other units",
+            )
 
 
 def check_compares(selection: Selection, verifiers: Mapping[str, Verifier]) -> None:

@@ -29,7 +29,7 @@ from tts.search.selections._common import led_by
 from tts.search.selections.majority import Majority
 from tts.search.stop_rules.never import Never
 from tts.search.tree import Tree
-from tts.solver.fitting import check_compares, check_models, check_strategy, check_thoughts, compared_by
+from tts.solver.fitting import check_compares, check_models, check_pictures, check_strategy, check_thoughts, compared_by
 from tts.solver.outcome import (
     OnError,
     SearchOutcome,
@@ -156,6 +156,7 @@ class ProblemRun:
             self.budget.check_usable()
         if not self.problem.text.strip():
             raise ConfigError("the prompt is empty, but must hold a problem", hint="give the problem's text")
+        check_pictures(self.problem, self.backends, self.budget.limits)
         check_strategy(self.plan.strategy, self.backends["policy"], self.task, tuple(self.verifiers))
         check_models(self.plan.strategy, self.backends, self.budget.limits)
         self._check_roles()

@@ -54,7 +54,9 @@ class Framing:
         *turns, last = problem.prompt or (Message("user", ""),)
         if last.role != "user":
             return (*problem.prompt, Message("user", appended)) if appended else problem.prompt
-        return (*turns, Message("user", _joined(last.content, appended)))
+        if not last.parts:
+            return (*turns, Message("user", _joined(last.content, appended)))
+        return (*turns, last.and_then(f"\n\n{appended}")) if appended else problem.prompt
 
     def typical_tokens(self, task: str, kind: str) -> int:
         """Return the usual length in tokens for a kind of prompt or for "step"; `task`: the task's name, for error messages.

@@ -16,7 +16,7 @@ from tts.tasks.extraction import last_marker
 from tts.tasks.framing import short_answers
 from tts.tasks.schemas.metering import normal
 from tts.tasks.schemas.validation import Allowance, Schema
-from tts.types import Problem, Prompt
+from tts.types import AnswerForm, Problem, Prompt
 
 _FENCED = re.compile(r"```[ \t]*+(?:json)?[ \t]*+\n(.*?)```", re.DOTALL | re.IGNORECASE)
 _OPENING = re.compile(r"[{\[]")
@@ -58,7 +58,10 @@ class JsonTask(Task):
         told = "Answer with one JSON value and nothing else."
         if self._schema is not None:
             told += f" It must be valid under this JSON schema:\n\n{json.dumps(self._schema.schema, ensure_ascii=False)}"
-        return short_answers(told, "answer").prompt(self.name, problem, kind, texts)
+        *turns, last = short_answers(told, "answer").prompt(self.name, problem, kind, texts)
+        if kind == "critique":
+            return (*turns, last)
+        return (*turns, last.and_then(AnswerForm("" if self._schema is None else json.dumps(self._schema.schema))))
 
     def extract(self, text: str) -> str | None:
         """Return the JSON that is the answer, as it was written; None where there is none that fits.

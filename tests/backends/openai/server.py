@@ -299,6 +299,8 @@ class ToyServer:
         """Refuse what the server cannot do."""
         known = {"return_token_ids", "include_stop_str_in_output", "top_k", "min_p", "continue_final_message"}
         known |= {"repetition_penalty", "repeat_penalty"}
+        if not all(isinstance(turn["content"], str) for turn in body.get("messages", ())):
+            raise ConfigError("Input should be a valid string: this model reads text alone")
         if "reasoning_effort" in body and not self.efforts:
             raise ConfigError("Unrecognized request argument supplied: reasoning_effort")
         if self.strict and known & body.keys():

@@ -88,6 +88,7 @@ class OpenAIBackend(Backend):
         opened = dataclasses.replace(thoughts or THINK, opened=capabilities.opened)
         self.metadata = BackendMetadata(
             template_tokens=capabilities.template_tokens,
+            picture_tokens=capabilities.picture_tokens,
             thoughts=THINK if capabilities.reasoning else opened if self.caps.thoughts else None,
             capability_hint=self._capability_hint,
         )
@@ -149,7 +150,7 @@ class OpenAIBackend(Backend):
         access = ServerAccess.of(record, {**named, "connect_s": connect_s, "probe_s": probe_s})
         probed = not access.declared and access.probe != "never"
         return cls(
-            access.capabilities(),
+            dataclasses.replace(access.capabilities(), picture_tokens=record.tokens_per_image),
             key=access.key,
             timeouts=timeouts,
             rates=rates(record),
@@ -171,7 +172,7 @@ class OpenAIBackend(Backend):
 
     def count(self, prompt: Prompt) -> int:
         """Return the most tokens of a prompt: its bytes, and what a template adds."""
-        return input_bound(prompt, "", self.capabilities.template_tokens)
+        return input_bound(prompt, "", self.capabilities.template_tokens, self.capabilities.picture_tokens)
 
     # Reads ----------------------------------------------------------------------------------------------------------------------
 
@@ -369,7 +370,7 @@ class OpenAIBackend(Backend):
         return self._http
 
     def _take(self, found: Capabilities) -> None:
-        self.capabilities = found
+        self.capabilities = dataclasses.replace(found, picture_tokens=self.capabilities.picture_tokens)
         self.caps = dataclasses.replace(found.caps, thoughts=self.caps.thoughts)
 
     async def _renewed(self, why: str, request: SampleRequest) -> tuple[SampleRequest, Capabilities] | None:

@@ -13,12 +13,12 @@ from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.echo import no_room
 from tts.backends.openai.errors import ServerError, how_key
 from tts.backends.openai.http import HttpClient
-from tts.backends.openai.prompt import CONTINUE, input_bound, messages
+from tts.backends.openai.prompt import CONTINUE, input_bound, messages, native_members
 from tts.backends.openai.reply import Choice, ServerReply, shares
 from tts.backends.openai.rows import LostTries, ServerHandle, ServerRows
 from tts.backends.text.stops import StopScanner, ends_of
 from tts.randomness import hash64, uniform
-from tts.types import prompt_text
+from tts.types import pictures_in, prompt_text
 
 _MOST_STOPS = 4  # that the API takes
 _SEED_BITS = 31
@@ -211,7 +211,9 @@ class ServerCall:
             body |= {"return_token_ids": True} if capabilities.mode == "tokens" else {}
             body |= {"logprobs": 0} if capabilities.logprobs else {}
             return body
-        body["messages"] = messages(handle.prompt, handle.whole_text)
+        tools = capabilities.tools and not handle.whole_text  # a path that goes on does so by its text
+        body["messages"] = messages(handle.prompt, handle.whole_text, tools=tools)
+        body |= native_members(handle.prompt, tools=tools, forms=capabilities.forms and not handle.whole_text)
         body |= {"logprobs": True} if capabilities.logprobs else {}
         return body | (CONTINUE if handle.whole_text else {})
 
@@ -324,7 +326,7 @@ class ServerCall:
     def _read(self) -> None:
         """Count the input tokens; without a valid report, their upper bound."""
         usage, bound = self._reply.usage, self._read_at_most()
-        if usage is not None and usage.prompt <= bound:
+        if usage is not None and (usage.prompt <= bound or pictures_in(self._request.handle.prompt)):  # which have no bound of their own
             self.rows.read(usage.prompt, usage.cached)
         else:
             self.rows.read(bound, None)
@@ -334,7 +336,7 @@ class ServerCall:
         handle = self._request.handle
         if self._capabilities.mode == "tokens":
             return len(handle.ids)
-        return input_bound(handle.prompt, handle.whole_text, self._capabilities.template_tokens)
+        return input_bound(handle.prompt, handle.whole_text, self._capabilities.template_tokens, self._capabilities.picture_tokens)
 
     def _resolve(self, place: int, num_tokens: int, *, seconds: float = 0.0, estimated: bool) -> None:
         """Resolve a row whose reply is whole as far as it was wanted; a row without reply had no room."""

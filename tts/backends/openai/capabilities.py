@@ -38,6 +38,9 @@ class Capabilities:
         reasoning: whether the model writes reasoning apart from its answer. efforts: whether it takes `reasoning_effort`.
         opened: whether the template opens a thought in the prompt, so that the model's text begins inside of it.
         echo: whether completions show the log-probabilities of their prompts.
+        tools: whether chats take tools and give the calls apart from the text.
+        forms: whether chats decode under a JSON schema in `response_format`.
+        pictures: whether chats take pictures. picture_tokens: the most input tokens of one; None: not known.
         extra: further members of every request, as JSON; "": none.
         limited: whether replies state rate limits; then few calls are in flight at first.
     """
@@ -69,6 +72,10 @@ class Capabilities:
     efforts: bool = False
     opened: bool = False
     echo: bool = False
+    tools: bool = False
+    forms: bool = False
+    pictures: bool = False
+    picture_tokens: int | None = None
     extra: str = ""
 
     @property
@@ -92,6 +99,11 @@ class Capabilities:
         return "/completions" if self.mode in ("tokens", "text") else "/chat/completions"
 
     @property
+    def chats(self) -> bool:
+        """Whether rows are written by chats, which alone take tools, forms and pictures."""
+        return self.path == "/chat/completions"
+
+    @property
     def caps(self) -> Caps:
         """The capabilities of a backend on this server. No server guarantees that a row's draws do not depend on its batch."""
         support = "emulated" if self.continues else "absent"
@@ -99,6 +111,7 @@ class Capabilities:
         return Caps(
             steps=support, extend=support, fork="emulated", logprobs=self.logprobs, token_ids=self.token_ids, stop_predicate=True,
             prompt_logprobs=reads, usage=self.usage, efforts=self.efforts, thoughts=self.opened or self.reasoning,
+            pictures=self.pictures and self.chats,
         )  # fmt: skip
 
     @property
@@ -129,6 +142,9 @@ class Capabilities:
             ("top_k, min_p", self.filter_note or _said(self.filters, "obeyed", "not obeyed: refused if asked for")),
             ("reasoning", _said(self.reasoning, "thinks apart: charged, and no part of an answer", "none seen")),
             ("effort", _said(self.efforts, "reasoning_effort is taken", "none")),
+            ("tools", _said(self.tools, "taken by chats, and calls given apart from the text", "shown as text, and calls read from text")),
+            ("JSON schemas", _said(self.forms, "obeyed by chats while they decode", "not obeyed: what does not fit is no answer")),
+            ("pictures", _said(self.pictures, "taken by chats", "none")),
         ]
 
 

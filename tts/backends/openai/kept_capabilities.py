@@ -22,8 +22,8 @@ from tts.models.user_files import cache_file, write_whole
 
 LOG = get_logger("tts.servers")
 _MOST_AGE_S = 7 * 86400.0
-_FORMAT = 3  # raised when probes find other things
-_NOT_DECLARED = ("model", "served", "version", "owner", "seed_note", "filter_note")
+_FORMAT = 4  # raised when probes find other things
+_NOT_DECLARED = ("model", "served", "version", "owner", "seed_note", "filter_note", "picture_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

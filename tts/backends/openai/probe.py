@@ -29,7 +29,7 @@ from tts.backends.openai.probe_client import ProbeClient, ProbeEnded
 from tts.backends.openai.prompt import CONTINUE
 from tts.backends.openai.reaching import PROBE_TIMEOUT_S, TURNS, owner_of, reached, refused
 from tts.backends.openai.reply import ServerReply
-from tts.errors import CapabilityError, ConfigError
+from tts.errors import CapabilityError, ConfigError, EngineError
 from tts.thoughts import THINK
 
 T = TypeVar("T")
@@ -41,6 +41,10 @@ _NEUTRAL = (
     {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0},  # llama.cpp's, where it would be 1.1
     {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
     {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
+)
+_CALL_TOKENS = 32  # for a call without arguments, or a short object
+_PIXEL = (  # a picture of one point
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 _CONTROLS = 8  # rows that are compared; one is mostly enough
 _ALIKE = "not known: without them it writes the same; refused if asked for"
@@ -188,6 +192,9 @@ class _Probe:
             "stops": lambda: self._stops(path, start),
             "cached": lambda: self._cached(path, start),
             "echo": lambda: path == "/completions" and self._echoes(start),
+            "tools": lambda: base.template and self._takes_tools(),
+            "forms": lambda: base.template and self._obeys_forms(),
+            "pictures": lambda: base.template and self._sees(),
             "efforts": lambda: base.reasoning and self._write(path, {**start, "reasoning_effort": "low"}) is not None,
         }
         with ThreadPoolExecutor(8) as pool:
@@ -324,6 +331,44 @@ class _Probe:
             if text is not None and text not in texts:
                 return True, ""
         return False, _ALIKE
+
+    def _takes_tools(self) -> bool:
+        """Whether a chat that must call a function gives a call, and one that may call it is not refused."""
+        tool = {
+            "type": "function",
+            "function": {"name": "ready", "description": "Report.", "parameters": {"type": "object", "properties": {}}},
+        }
+        asked = {"messages": list(TURNS), self._cap_name: max(self._chat_tokens, _CALL_TOKENS), "tools": [tool]}
+        named = self._write("/chat/completions", {**asked, "tool_choice": {"type": "function", "function": {"name": "ready"}}})
+        if named is None or not any(name == "ready" for name, *_ in named.choices[0].calls.values()):
+            return False
+        return self._write("/chat/completions", {**asked, "tool_choice": "auto"}) is not None
+
+    def _obeys_forms(self) -> bool:
+        """Whether a chat that is asked something else answers with the only value that a schema allows."""
+        schema = {"type": "object", "properties": {"color": {"enum": ["violet"]}}, "required": ["color"], "additionalProperties": False}
+        form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+        asked = {"messages": list(TURNS), self._cap_name: max(self._chat_tokens, _CALL_TOKENS), "response_format": form}
+        try:
+            return json.loads(self._text("/chat/completions", asked) or "null") == {"color": "violet"}
+        except (ValueError, RecursionError):
+            return False
+
+    def _sees(self) -> bool:
+        """Whether a chat takes a picture, and reads more tokens with it than without where it reports them."""
+        words = {"type": "text", "text": _TEXT}
+        lengths: list[int | None] = []
+        for content in ([words], [words, {"type": "image_url", "image_url": {"url": _PIXEL}}]):
+            asked = {"messages": [{"role": "user", "content": content}], self._cap_name: self._chat_tokens}
+            try:
+                reply = self._write("/chat/completions", asked)
+            except EngineError:  # servers of text alone may break on it
+                reply = None
+            if reply is None:
+                return False
+            lengths.append(None if reply.usage is None else reply.usage.prompt)
+        without, seen = lengths
+        return without is None or seen is None or seen > without
 
     def _stops(self, path: str, start: Mapping[str, Any]) -> bool:
         """Whether a row ends right after a stop text that is to be included."""

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from tts.errors import ConfigError, shown
-from tts.types import Message, Prompt
+from tts.types import AnswerForm, Message, Part, Picture, Prompt, ToolCall, ToolOffer, ToolResult, pictures_in
 
 CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}
 _OURS = frozenset((  # members of a request that a search or its backend sets
     "model", "messages", "prompt", "stream", "stream_options", "n", "seed", "stop", "include_stop_str_in_output",
     "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "repeat_penalty",
-    "logprobs", "return_token_ids", "continue_final_message", "add_generation_prompt",
+    "logprobs", "return_token_ids", "tools", "tool_choice", "parallel_tool_calls", "response_format",
+    "continue_final_message", "add_generation_prompt",
 ))  # fmt: skip
 
 
@@ -48,14 +49,78 @@ def _object(name: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
     return read
 
 
-def messages(prompt: Prompt, text: str = "") -> list[dict[str, str]]:
-    """Return a prompt as messages, with the text of a path as the beginning of the assistant's message."""
+def messages(prompt: Prompt, text: str = "", *, tools: bool = False) -> list[dict[str, Any]]:
+    """Return a prompt as messages, with the text of a path as the beginning of the assistant's message.
+
+    Args:
+        prompt: The prompt.
+        text: The text of the path.
+        tools: Whether the server takes tools; then calls and results of the history are sent as such, else as text.
+    """
     turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt
     said = (*turns, Message("assistant", text)) if text else turns
-    return [{"role": turn.role, "content": turn.content} for turn in said]
+    return [one for turn in said for one in _turn(turn, tools=tools)]
 
 
-def input_bound(prompt: Prompt, text: str, template_tokens: int) -> int:
-    """Return the most tokens of a prompt and a path: their bytes, and `template_tokens`."""
+def _turn(turn: Message, *, tools: bool) -> list[dict[str, Any]]:
+    """Return a turn as messages; with tools each result is a message of its own, and the offer of tools is no text."""
+    if not turn.parts:
+        return [{"role": turn.role, "content": turn.content}]
+    natives = (ToolCall, ToolResult, ToolOffer, AnswerForm) if tools else ()
+    results = [
+        {"role": "tool", "tool_call_id": one.id, "content": one.content} for one in turn.parts if tools and isinstance(one, ToolResult)
+    ]
+    calls = [_call(one) for one in turn.parts if tools and isinstance(one, ToolCall)]
+    parts = [one for one in turn.parts if not isinstance(one, natives)]
+    content: Any = Message.of(turn.role, parts).content.strip("\n") if natives else turn.content
+    if any(isinstance(one, Picture) for one in parts):
+        content = [_part(one) for one in parts if str(one)]
+    if not content and (calls or natives):
+        return [*results, *([{"role": turn.role, "content": None, "tool_calls": calls}] if calls else [])]
+    return [*results, {"role": turn.role, "content": content, **({"tool_calls": calls} if calls else {})}]
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if isinstance(part, Picture):
+        return {"type": "image_url", "image_url": {"url": part.url, **({"detail": part.detail} if part.detail else {})}}
+    return {"type": "text", "text": str(part)}
+
+
+def native_members(prompt: Prompt, *, tools: bool, forms: bool) -> dict[str, Any]:
+    """Return the members of a chat that offer the tools of a prompt and state the form of its answer.
+
+    Args:
+        prompt: The prompt.
+        tools: Whether the server takes tools.
+        forms: Whether the server decodes under a JSON schema.
+    """
+    members: dict[str, Any] = {}
+    for part in () if isinstance(prompt, str) else (part for turn in prompt for part in turn.parts):
+        if isinstance(part, ToolOffer) and tools:
+            members |= {"tools": [json.loads(one) for one in part.tools], "tool_choice": json.loads(part.choice)}
+            members |= {} if part.parallel else {"parallel_tool_calls": False}
+        elif isinstance(part, AnswerForm) and forms:
+            schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": json.loads(part.schema)}} if part.schema else None
+            members["response_format"] = schema or {"type": "json_object"}
+    if "tools" in members:  # an answer may be a call then
+        members.pop("response_format", None)
+    return members
+
+
+def input_bound(prompt: Prompt, text: str, template_tokens: int, picture_tokens: int | None = None) -> int:
+    """Return the most tokens of a prompt and a path: their bytes, those of pictures, and `template_tokens`.
+
+    Args:
+        prompt: The prompt.
+        text: The text of the path.
+        template_tokens: The tokens that a template adds.
+        picture_tokens: The most tokens of a picture; None: not known, and not counted.
+    """
     contents = [prompt] if isinstance(prompt, str) else [f"{message.role}{message.content}\n\n" for message in prompt]
-    return sum(len(one.encode(errors="replace")) for one in (*contents, text)) + template_tokens
+    offers = () if isinstance(prompt, str) else (part for turn in prompt for part in turn.parts if isinstance(part, ToolOffer))
+    texts = (*contents, *(one for offer in offers for one in offer.tools), text)  # templates show tools in words of their own
+    return sum(len(one.encode(errors="replace")) for one in texts) + template_tokens + (picture_tokens or 0) * len(pictures_in(prompt))

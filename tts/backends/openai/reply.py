@@ -6,6 +6,7 @@ doubled or without content is an error, and token counts that cannot be are drop
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +16,30 @@ from tts.backends.openai.errors import ServerError
 from tts.characters import in_whole_characters
 from tts.errors import shown
 from tts.thoughts import THINK
+from tts.types import ToolCall
 
 _ENDS = {  # as servers call them
-    "stop": ("stop", "eos", "eos_token", "end", "end_turn", "stop_sequence", "stop_token", "complete", "completed", "finished", "done"),
+    "stop": (
+        "stop",
+        "tool_calls",
+        "function_call",
+        "tool_use",
+        "eos",
+        "eos_token",
+        "end",
+        "end_turn",
+        "stop_sequence",
+        "stop_token",
+        "complete",
+        "completed",
+        "finished",
+        "done",
+    ),
     "length": ("length", "max_tokens", "max_length", "max_output_tokens", "model_length", "token_limit"),
     "content_filter": ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "sensitive"),
 }
 _END_OF = {word: end for end, words in _ENDS.items() for word in words}
+_LESS = "\\u003c"  # as JSON may write it
 _ENDLESS = 1e300  # of a log-probability
 
 
@@ -34,6 +52,7 @@ class Choice:
         finish: why it ended: "stop", "length", "content_filter", or a reason of the server's own; "": it has not ended.
         contents: number of texts, empty ones included. thoughts: its reasoning content, in pieces.
         reasoned: whether it has reasoning, shown as a text or not.
+        calls: calls of tools, the name and the pieces of the arguments of each, by its index.
         refused: whether the server reports a refusal of the model. half: the first surrogate of a character that has not arrived.
     """
 
@@ -42,6 +61,7 @@ class Choice:
     ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     tokens: list[str] = field(default_factory=list[str])
+    calls: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
     finish: str = ""
     contents: int = 0
     reasoned: bool = False
@@ -143,7 +163,10 @@ class ServerReply:
         choice.contents += text is not None
         if not choice.finish:
             _take_tokens(choice, given)
+            _take_calls(choice, inner.get("tool_calls"))
         text = _put_together(choice, text or "", last=bool(finish))
+        if finish and not choice.finish:
+            text += _text_of_calls(choice)
         choice.finish = choice.finish or finish
         if text:
             choice.pieces.append(text)
@@ -188,6 +211,34 @@ def _put_together(choice: Choice, text: str, *, last: bool) -> str:
     if not last and "\ud800" <= text[-1:] <= "\udbff":
         text, choice.half = text[:-1], text[-1]
     return in_whole_characters(text)
+
+
+def _take_calls(choice: Choice, given: Any) -> None:
+    """Add what an event has of calls of tools."""
+    calls: list[Any] = given if isinstance(given, list) else []
+    for place, one in enumerate(calls):
+        function: Any = one.get("function") if isinstance(one, dict) else None
+        if not isinstance(function, dict):
+            raise ServerError("BadReply", f"{shown(one)} where a call of a tool must be")
+        index = one.get("index", place)
+        call = choice.calls.setdefault(index if type(index) is int else place, [""])
+        name, arguments = function.get("name"), function.get("arguments")
+        call[0] = call[0] or (name if isinstance(name, str) else "")
+        call.append(arguments if isinstance(arguments, str) else json.dumps(arguments or {}) if arguments is not None else "")
+        choice.contents += 1
+
+
+def _text_of_calls(choice: Choice) -> str:
+    """Return the calls of tools as a path has them: a text that has no mark of a call within its arguments."""
+    written: list[str] = []
+    for _, (name, *pieces) in sorted(choice.calls.items()):
+        told = "".join(pieces).strip() or "{}"
+        try:
+            told = json.dumps(json.loads(told), ensure_ascii=False)
+        except (ValueError, RecursionError):  # what is not JSON is no valid call
+            told = json.dumps(told)
+        written.append(f"\n{ToolCall(in_whole_characters(name), told.replace('<', _LESS))}")
+    return "".join(written)
 
 
 def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:

@@ -9,9 +9,9 @@ from pydantic import Field
 from tts.backends.prompt_logprobs import MOST_TOPS
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.errors import shown
-from tts.serve.chat_body import RequestBody
 from tts.serve.config import GatewayLimits
 from tts.serve.failures import refused, too_long
+from tts.serve.wire.chat import RequestBody
 
 
 class CompletionBody(RequestBody):

@@ -22,8 +22,7 @@ from tts.backends.base import Backend, Sampling
 from tts.backends.metadata import metadata_of
 from tts.logs import get_logger
 from tts.serve.access import Client
-from tts.serve.chat import read_body
-from tts.serve.chat_body import checked, parsed
+from tts.serve.bodies import read_body
 from tts.serve.completions.body import CompletionBody, prompts_of
 from tts.serve.completions.replies import choice_of, report_of, usage_of
 from tts.serve.completions.searches import heading, search_response, unless
@@ -31,9 +30,11 @@ from tts.serve.completions.work import CompletionCost, CompletionOrder, Told, Wr
 from tts.serve.failures import ApiError, JsonReply, api_error
 from tts.serve.gateway import Gateway
 from tts.serve.offers import Offer
-from tts.serve.orders import checked_fields, of_field
+from tts.serve.orders import of_field
 from tts.serve.searches import Job
 from tts.serve.server_events import PING, EventsReply, event, leaving
+from tts.serve.wire.chat import checked_fields
+from tts.serve.wire.request import checked, parsed
 from tts.solver.model_cache import LOOP
 
 LOG = get_logger("tts.serve")

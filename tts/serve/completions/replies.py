@@ -12,7 +12,8 @@ from tts.backends.metadata import Tokenizer
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.serve.completions.work import CompletionCost, CompletionOrder, Written
-from tts.serve.replies import usage_report
+from tts.serve.wire.chat import usage_of as usage_report
+from tts.serve.wire.request import Counts
 
 
 def choice_of(place: int, order: CompletionOrder, written: Written, tokenizer: Tokenizer | None) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def _number(value: float) -> float | None:
 
 def usage_of(cost: CompletionCost) -> dict[str, Any]:
     """Return the usage: of the prompts' tokens, those are cached that another prompt of the request shares, or a server had."""
-    return usage_report(cost.prompt, cost.generated, cached=max(0, cost.prompt - cost.computed))
+    return usage_report(Counts(cost.prompt, cost.generated, cached=max(0, cost.prompt - cost.computed)))
 
 
 def report_of(order: CompletionOrder, cost: CompletionCost, notes: Sequence[str], *, reproducible: bool) -> Mapping[str, Any]:

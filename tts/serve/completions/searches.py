@@ -13,14 +13,15 @@ from starlette.types import Receive, Scope, Send
 
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.serve.access import Client
-from tts.serve.chat_body import ChatBody, checked
 from tts.serve.completions.body import CompletionBody
 from tts.serve.failures import JsonReply, api_error, refused
 from tts.serve.gateway import Gateway
 from tts.serve.orders import order_of
-from tts.serve.replies import choices_of, report_of, usage_of
+from tts.serve.replies import choices_of, counts_of, report_of
 from tts.serve.searches import Order, RunningSearch
 from tts.serve.server_events import PING, EventsReply, event, leaving
+from tts.serve.wire.chat import ChatBody, request_of, usage_of
+from tts.serve.wire.request import checked
 
 T = TypeVar("T")
 _SHARED = ("model", "n", "seed", "temperature", "top_p", "max_tokens", "stop", "reasoning_effort")  # fields that chat requests have too
@@ -33,7 +34,8 @@ def search_response(request: Request, gateway: Gateway, body: CompletionBody, pr
         ApiError: 400, a field is not valid, or asks for what only a model alone can give.
     """
     _refuse_fields_of_models(body, prompts)
-    orders = [order_of(_chat(body, prompt), gateway) for prompt in prompts]
+    limits = gateway.config.limits
+    orders = [order_of(request_of(_chat(body, prompt), limits), gateway) for prompt in prompts]
     tokens, most = sum(int(order.budget.limits["tokens"]) for order in orders), gateway.config.limits.tokens
     if tokens > most:
         cause = f"the budgets of {len(orders)} prompts are {tokens} tokens, but limits.tokens is {most}; send fewer prompts at once"
@@ -120,10 +122,10 @@ def _reply(searches: Sequence[RunningSearch]) -> dict[str, Any]:
     return {
         **heading(searches[0].number, searches[0].begun_at, searches[0].order.offer.name),
         "choices": [
-            {"index": index, "text": one.message.get("content") or "", "logprobs": None, "finish_reason": one.finish}
+            {"index": index, "text": one.text or "", "logprobs": None, "finish_reason": "length" if one.finish == "length" else "stop"}
             for index, one in texts
         ],
-        "usage": _summed([usage_of(solution, choices) for _, solution, choices in found]),
+        "usage": _summed([usage_of(counts_of(solution, choices)) for _, solution, choices in found]),
         "tts": reports[0] if len(reports) == 1 else {"searches": reports},
     }
 

@@ -1,0 +1,211 @@
+"""The endpoints that begin a search: `POST /v1/chat/completions`, `/v1/responses` and `/v1/messages`, and what belongs to them.
+
+    GET  /v1/responses/ID           a response that is kept, or runs
+    POST /v1/responses/ID/cancel    ends one that runs
+    DELETE /v1/responses/ID         drops it
+    POST /v1/messages/count_tokens  the tokens of a prompt
+
+A response is kept for its key in the gateway's store, unless its request has `store: false`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tts.backends.metadata import metadata_of
+from tts.serve.archive import ResponseRecord
+from tts.serve.bodies import read_body
+from tts.serve.failures import ApiError, JsonReply, api_error
+from tts.serve.gateway import Gateway
+from tts.serve.orders import order_of
+from tts.serve.replies import head_of, outcome_of
+from tts.serve.searches import RunningSearch
+from tts.serve.streams import SearchStream, whole_reply
+from tts.serve.wire import chat, messages, responses
+from tts.serve.wire.request import SearchRequest, Wire, parsed
+from tts.solver import telemetry
+from tts.threads import in_thread
+from tts.types import prompt_text
+
+_BYTES_A_TOKEN = 4  # of a prompt whose tokenizer is not known
+
+
+async def chat_completions(request: Request) -> Response:
+    """Reply to a request for a chat completion."""
+    raw = await read_body(request)
+    return await _reply(request, chat, chat.read(parsed(raw), _gateway(request).config.limits), raw)
+
+
+async def create_message(request: Request) -> Response:
+    """Reply to a request for a message."""
+    raw = await read_body(request)
+    return await _reply(request, messages, messages.read(parsed(raw), _gateway(request).config.limits), raw)
+
+
+async def count_tokens(request: Request) -> Response:
+    """Count the tokens of a prompt; where its tokenizer is not known they are estimated, and the reply says so."""
+    gateway = _gateway(request)
+    asked = messages.read_count(parsed(await read_body(request)), gateway.config.limits)
+    order = await in_thread(order_of, asked, gateway)
+    task = gateway.offers.task(order.offer) if order.task is None else order.task
+    backend, prompt = gateway.offers.backends(order.offer)["policy"], task.prompt(order.problem)
+    tokenizer = metadata_of(backend).tokenizer
+    if tokenizer is None:
+        count = math.ceil(len(prompt_text(prompt).encode()) / _BYTES_A_TOKEN)
+        return JsonReply({"input_tokens": count, "tts": {"estimated": True}})
+    return JsonReply({"input_tokens": await gateway.aside(lambda: len(tokenizer.prompt(prompt))), "tts": {"estimated": False}})
+
+
+async def create_response(request: Request) -> Response:
+    """Reply to a request for a response, which may continue one that is kept."""
+    gateway, raw = _gateway(request), await read_body(request)
+    value = parsed(raw)
+    before = await _items_before(request, value.get("previous_response_id"))
+    value = {**value, "input": [*before, *responses.items_of(value.get("input"))]} if before else value
+    asked = responses.read(value, gateway.config.limits)
+    return await _reply(request, responses, asked, raw, responses.items_of(value["input"]) if asked.echo["store"] else None)
+
+
+async def _items_before(request: Request, name: Any) -> list[Any]:
+    """Return the items of the response that a request continues; empty where it names none.
+
+    Raises:
+        ApiError: 404, the client has no such response. 409: it still runs.
+    """
+    if not isinstance(name, str):  # another type is refused as a field
+        return []
+    if _running(request, name) is not None:
+        raise ApiError(409, f"previous_response_id is {name[:80]!r}, which still runs", param="previous_response_id", code="in_progress")
+    found = await _kept(request, name)
+    if found is None:
+        cause = f"previous_response_id is {name[:80]!r}, but no response of this key that is kept has that name"
+        raise ApiError(404, cause, param="previous_response_id", code="previous_response_not_found")
+    return [*found.items, *found.reply["output"]]
+
+
+async def _reply(request: Request, wire: Wire, asked: SearchRequest, raw: bytes, items: list[Any] | None = None) -> Response:
+    """Reply to a request for a search. A stream begins with its search, so that an early refusal still has its HTTP status.
+
+    Args:
+        request: The request of HTTP.
+        wire: Its API.
+        asked: The request in its body.
+        raw: The body.
+        items: What is kept with the response; None: it is not kept.
+    """
+    gateway = _gateway(request)
+    key, retry = request.headers.get("idempotency-key"), _retry(request)
+    has_schemas = bool(asked.tools or asked.form)  # which may take a second to check
+    order = await in_thread(order_of, asked, gateway) if has_schemas else order_of(asked, gateway)
+    if items is not None:
+        order = order.with_end(lambda search: _keep(gateway, search, items))
+    digest = hashlib.sha256(request.url.path.encode() + b"\0" + raw).digest()
+    with telemetry.continued(request.headers):
+        search = gateway.begin(request.state.client, order, key=key, digest=digest, retry=retry)
+    if asked.stream:
+        return SearchStream(gateway, search, wire.frames(head_of(search)))
+    return await whole_reply(gateway, search, wire, request.receive, linger=key is not None or retry is not None)
+
+
+def _keep(gateway: Gateway, search: RunningSearch, items: list[Any]) -> None:
+    """Keep the response of a search that is over."""
+    head = head_of(search)
+    try:
+        reply = responses.reply(head, outcome_of(search, search.result()))
+    except Exception as failure:  # noqa: BLE001 - kept as the response's error
+        reply = responses.failure(head, api_error(failure))
+    record = ResponseRecord(number=search.number, begun_at=search.begun_at, items=items, reply=reply)
+    gateway.write(lambda: gateway.archive.add_response(search.client.owner, record))
+
+
+async def get_response(request: Request) -> Response:
+    """Return a response that is kept, or runs."""
+    if (search := _running(request, request.path_params["name"])) is not None:
+        return JsonReply(responses.opening(head_of(search), "in_progress"))
+    return JsonReply((await _found(request)).reply)
+
+
+async def input_items(request: Request) -> Response:
+    """List the items that a response was asked with, the newest first, as the API has it."""
+    listed = [_listed(place, item) for place, item in enumerate((await _found(request)).items)]
+    listed.reverse()
+    ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {"first_id": None, "last_id": None}
+    return JsonReply({"object": "list", "data": listed, **ends, "has_more": False})
+
+
+def _listed(place: int, item: dict[str, Any]) -> dict[str, Any]:
+    """Return an item as lists have it: with an id, and a text as parts."""
+    content = item.get("content")
+    kind = "output_text" if item.get("role") == "assistant" else "input_text"
+    parts = {"content": [{"type": kind, "text": content}]} if isinstance(content, str) else {}
+    return {"type": "message", "id": f"item_{place}", **item, **parts}
+
+
+async def cancel_response(request: Request) -> Response:
+    """End a response that runs, and return it; one that is over is returned as it is."""
+    search = _running(request, request.path_params["name"])
+    if search is not None:
+        search.cancel(ApiError(409, "the response was cancelled by its client", code="cancelled"))
+        while not search.over:
+            await search.signal.wait()
+        return JsonReply(responses.failure(head_of(search), api_error(search.failure or ApiError(409, "", code="cancelled"))))
+    return JsonReply((await _found(request)).reply)
+
+
+async def delete_response(request: Request) -> Response:
+    """Drop a response that is kept."""
+    name, gateway = request.path_params["name"], _gateway(request)
+    await _found(request)
+    number = name.removeprefix(responses.PREFIX)
+    await asyncio.to_thread(gateway.archive.drop_response, request.state.client.owner, number)
+    return JsonReply({"id": name, "object": "response", "deleted": True})
+
+
+def _running(request: Request, name: str) -> RunningSearch | None:
+    """Return the client's running search of a response; None where there is none."""
+    search = _gateway(request).running.get(name.removeprefix(responses.PREFIX)) if name.startswith(responses.PREFIX) else None
+    return search if search is not None and search.client.owner == request.state.client.owner else None
+
+
+async def _kept(request: Request, name: str) -> ResponseRecord | None:
+    gateway = _gateway(request)
+    if not name.startswith(responses.PREFIX):
+        return None
+    await gateway.written()
+    return await asyncio.to_thread(gateway.archive.response, request.state.client.owner, name.removeprefix(responses.PREFIX))
+
+
+async def _found(request: Request) -> ResponseRecord:
+    name = request.path_params["name"]
+    if (found := await _kept(request, name)) is None:
+        raise ApiError(404, f"there is no response {name[:80]!r} of this key, or it was not kept", code="response_not_found")
+    return found
+
+
+def _gateway(request: Request) -> Gateway:
+    return request.app.state.gateway
+
+
+def _retry(request: Request) -> int | None:
+    """Return the number of earlier attempts, from the header of the vendors' clients; None without that header."""
+    told = request.headers.get("x-stainless-retry-count", "")
+    return int(told) if told.isdecimal() and len(told) < 4 else None
+
+
+ROUTES = (
+    Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+    Route("/v1/responses", create_response, methods=["POST"]),
+    Route("/v1/responses/{name}", get_response, methods=["GET"]),
+    Route("/v1/responses/{name}", delete_response, methods=["DELETE"]),
+    Route("/v1/responses/{name}/input_items", input_items, methods=["GET"]),
+    Route("/v1/responses/{name}/cancel", cancel_response, methods=["POST"]),
+    Route("/v1/messages", create_message, methods=["POST"]),
+    Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
+)

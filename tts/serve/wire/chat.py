@@ -1,0 +1,336 @@
+"""Chat completions: `POST /v1/chat/completions`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tts.errors import shown
+from tts.serve.config import GatewayLimits
+from tts.serve.failures import ApiError, refused
+from tts.serve.server_events import DONE, PING, event
+from tts.serve.wire.request import (
+    AnswerChoice,
+    BodyPart,
+    Counts,
+    History,
+    Outcome,
+    ReplyHead,
+    SearchRequest,
+    TtsOptions,
+    checked,
+    picture_of,
+    stop_texts,
+    tool_call,
+)
+from tts.types import Message, Part, ToolResult
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+_KIND = "chat.completion.chunk"
+_OPENING: Mapping[str, Any] = {"role": "assistant", "content": ""}  # the first delta of each choice
+_FINISH = {"stop": "stop", "stop text": "stop", "length": "length", "calls": "tool_calls", "refusal": "stop"}
+_MOST_STOPS = 4  # as the API has it
+# Fields without effect on an answer are ignored, as by other servers.
+_IDLE = frozenset({"user", "metadata", "store", "safety_identifier", "prompt_cache_key", "service_tier", "prediction"})
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # fields that cannot be honoured, with the values at which they request nothing
+    "frequency_penalty": (None, 0),
+    "presence_penalty": (None, 0),
+    "logit_bias": (None, {}),
+    "logprobs": (None, False),
+    "top_logprobs": (None, 0),
+    "modalities": (None, ["text"]),
+    "audio": (None,),
+    "functions": (None, []),
+    "function_call": (None, "none", "auto"),
+    "web_search_options": (None,),
+}
+
+
+class FunctionCall(BodyPart):
+    """The function of a tool call, with its arguments as JSON text."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class BodyCall(BodyPart):
+    """A call that an assistant's message made."""
+
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class ChatMessage(BodyPart):
+    """One turn, whose content is text, or parts."""
+
+    role: Role
+    content: str | list[dict[str, Any]] | None = None
+    tool_calls: list[BodyCall] | None = None
+    tool_call_id: str | None = None
+
+
+class StreamOptions(BodyPart):
+    """Whether the last chunk of a stream has the usage."""
+
+    include_usage: bool = False
+
+
+class RequestBody(BaseModel):
+    """The fields that requests for chats and for completions share. Unknown fields are reported as without effect."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: str
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = Field(default=None, ge=1)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    stop: str | list[str] | None = None
+    reasoning_effort: str | None = None
+    tts: TtsOptions | None = None
+
+    @property
+    def unknown(self) -> dict[str, Any]:
+        """Fields that are not known, and their values."""
+        return self.model_extra or {}
+
+    @property
+    def choices(self) -> int:
+        """Choices for each prompt."""
+        return self.n or 1
+
+    @property
+    def streams_usage(self) -> bool:
+        """Whether the last chunk of a stream has the usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def stops(self, most: int) -> tuple[str, ...]:
+        """Return the texts that end a choice.
+
+        Raises:
+            ApiError: 400, one is empty, or there are more than `most`.
+        """
+        return stop_texts(self.stop, "stop", most)
+
+    def check_choices(self, limits: GatewayLimits) -> None:
+        """Refuse more choices than the server gives.
+
+        Raises:
+            ApiError: 400, with the field.
+        """
+        if self.choices > limits.n:
+            raise refused("n", f"n is {self.n}, but this server gives at most {limits.n} choices; ask for fewer")
+
+
+class ChatBody(RequestBody):
+    """A request for a chat completion."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    response_format: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+
+
+def read(value: Any, limits: GatewayLimits) -> SearchRequest:
+    """Return the request in a body.
+
+    Raises:
+        ApiError: 400, a field is not valid or cannot be honoured.
+    """
+    return request_of(checked(ChatBody, value), limits)
+
+
+def request_of(body: ChatBody, limits: GatewayLimits) -> SearchRequest:
+    """Return the request in a body that is checked.
+
+    Raises:
+        ApiError: 400, a field cannot be honoured.
+    """
+    return SearchRequest(
+        model=body.model,
+        messages=messages_of(body.messages, limits),
+        stream=bool(body.stream),
+        choices=body.choices,
+        seed=body.seed,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        max_tokens=body.max_completion_tokens or body.max_tokens,
+        stops=body.stops(_MOST_STOPS),
+        effort=body.reasoning_effort or "",
+        tools=tuple(body.tools or ()),
+        tool_choice="auto" if body.tool_choice is None else body.tool_choice,
+        parallel=body.parallel_tool_calls is not False,
+        form=body.response_format,
+        options=body.tts or TtsOptions(),
+        notes=checked_fields(body.unknown),
+        echo={"usage": body.streams_usage},
+    )
+
+
+def checked_fields(unknown: Mapping[str, Any]) -> tuple[str, ...]:
+    """Refuse fields that ask for what the gateway cannot do; report those that it does not know.
+
+    Raises:
+        ApiError: 400, with the field.
+    """
+    for name, value in unknown.items():
+        if name in _NEUTRAL and value not in _NEUTRAL[name]:
+            raise refused(name, f"{name} is {shown(value)}, but searches cannot honour it; leave it out", "unsupported")
+    return unknown_fields(name for name in unknown if name not in _IDLE and name not in _NEUTRAL)
+
+
+def unknown_fields(names: Any) -> tuple[str, ...]:
+    """Return what a reply reports of unknown fields."""
+    return tuple(f"the field {shown(name)} is not known here and had no effect" for name in names)
+
+
+def messages_of(turns: list[ChatMessage], limits: GatewayLimits) -> tuple[Message, ...]:
+    """Return the whole history as messages.
+
+    Raises:
+        ApiError: 400, a part cannot be read, a result has no call, or the history is too long.
+    """
+    history = History("messages", limits)
+    for place, one in enumerate(turns):
+        where = f"messages[{place}]"
+        if one.content is None and not one.tool_calls:
+            raise refused(f"{where}.content", f"{where}.content is missing, but must be text")
+        parts = _parts(one.content or "", f"{where}.content", limits)
+        if one.role == "tool":
+            text = "".join(part for part in parts if isinstance(part, str))
+            parts = [ToolResult(one.tool_call_id or "", text), *(part for part in parts if not isinstance(part, str))]
+        parts += [
+            tool_call(call.function.name, call.function.arguments, call.id, f"{where}.tool_calls[{number}].function.arguments")
+            for number, call in enumerate(one.tool_calls or ())
+        ]
+        role = {"developer": "system", "tool": "user"}.get(one.role, one.role)
+        history.add(role, parts, f"{where}.tool_call_id" if one.role == "tool" else where)
+    return history.messages()
+
+
+def _parts(content: str | list[dict[str, Any]], where: str, limits: GatewayLimits) -> list[Part]:
+    """Return the parts of a turn's content."""
+    if isinstance(content, str):
+        return [content]
+    found: list[Part] = []
+    for number, part in enumerate(content):
+        place, kind = f"{where}[{number}]", part.get("type")
+        if kind == "image_url":
+            inner: Any = part.get("image_url")
+            inner = inner if isinstance(inner, dict) else {}
+            found.append(picture_of(inner.get("url"), inner.get("detail"), f"{place}.image_url.url", limits))
+            continue
+        if kind not in ("text", "refusal"):
+            raise refused(place, f"{place} is of type {shown(kind)}, but this server reads text and pictures alone", "unsupported")
+        text = part.get(kind)
+        if not isinstance(text, str):
+            raise refused(f"{place}.{kind}", f"{place}.{kind} is {shown(text)}, but must be text")
+        found.append(text)
+    return found or [""]
+
+
+# Replies ----------------------------------------------------------------------------------------------------------------------------
+
+
+def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
+    """Return the whole reply."""
+    return {
+        **_heading(head, "chat.completion"),
+        "choices": [
+            {
+                "index": place,
+                "message": {"role": "assistant", "refusal": None, **_message(choice)},
+                "logprobs": None,
+                "finish_reason": _FINISH[choice.finish],
+            }
+            for place, choice in enumerate(outcome.choices)
+        ],
+        "usage": usage_of(outcome.counts),
+        "tts": outcome.report,
+    }
+
+
+def _heading(head: ReplyHead, kind: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{head.number}", "object": kind, "created": int(head.created), "model": head.model}
+
+
+def _message(choice: AnswerChoice) -> dict[str, Any]:
+    """Return an answer as a message, without its role."""
+    told: dict[str, Any] = {"reasoning_content": choice.thought} if choice.thought else {}
+    if choice.refusal:
+        return {"content": None, "refusal": choice.refusal, **told}
+    if choice.calls:
+        calls = [{"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}} for call in choice.calls]
+        return {"content": choice.text or None, **told, "tool_calls": calls}
+    return {"content": choice.text, **told}
+
+
+def usage_of(counts: Counts) -> dict[str, Any]:
+    """Return counts of tokens in the API's terms."""
+    return {
+        "prompt_tokens": counts.prompt,
+        "completion_tokens": counts.completion,
+        "total_tokens": counts.prompt + counts.completion,
+        "prompt_tokens_details": {"cached_tokens": counts.cached},
+        "completion_tokens_details": {"reasoning_tokens": counts.reasoning},
+    }
+
+
+def frames(head: ReplyHead) -> ChatFrames:
+    """Return the writer of a stream."""
+    return ChatFrames(head)
+
+
+class ChatFrames:
+    """Writes a stream: progress as reasoning, then each answer, the usage and `[DONE]`."""
+
+    def __init__(self, head: ReplyHead) -> None:
+        self._heading = _heading(head, _KIND)
+        self._usage: bool = head.request.echo["usage"]
+
+    def begin(self) -> bytes:
+        """Return the opening of the first answer."""
+        return self._chunk(_OPENING)
+
+    def progress(self, line: str) -> bytes:
+        """Return a line of progress."""
+        return self._chunk({"reasoning_content": line})
+
+    def ping(self) -> bytes:
+        """Return a comment."""
+        return PING
+
+    def end(self, outcome: Outcome) -> bytes:
+        """Return the answers, the usage if it is asked for, and the end."""
+        chunks = list[bytes]()
+        for place, choice in enumerate(outcome.choices):
+            chunks += [self._chunk(delta, place) for delta in [*([_OPENING] if place else []), *_deltas(_message(choice))]]
+            last = {"tts": outcome.report} if place == len(outcome.choices) - 1 else {}
+            chunks.append(self._chunk({}, place, _FINISH[choice.finish], **last))
+        if self._usage:
+            chunks.append(event({**self._heading, "choices": [], "usage": usage_of(outcome.counts)}))
+        return b"".join([*chunks, DONE])
+
+    def fail(self, error: ApiError) -> bytes:
+        """Return the error, which ends a stream."""
+        return event(error.body())
+
+    def _chunk(self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, **more: Any) -> bytes:
+        usage = {"usage": None} if self._usage else {}
+        choice = {"index": place, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return event({**self._heading, "choices": [choice], **usage, **more})
+
+
+def _deltas(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a message in the parts of a stream."""
+    deltas = [{name: message[name]} for name in ("reasoning_content", "content", "refusal") if message.get(name) is not None]
+    calls = message.get("tool_calls")
+    return [*deltas, *([{"tool_calls": [{"index": place, **call} for place, call in enumerate(calls)]}] if calls else [])]

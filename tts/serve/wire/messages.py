@@ -1,0 +1,358 @@
+"""Messages: `POST /v1/messages` and `POST /v1/messages/count_tokens`, as Anthropic's clients speak them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tts.errors import shown
+from tts.serve.config import GatewayLimits
+from tts.serve.failures import ApiError, refused
+from tts.serve.server_events import named_event
+from tts.serve.wire.chat import unknown_fields
+from tts.serve.wire.request import (
+    AnswerChoice,
+    BodyPart,
+    Counts,
+    History,
+    Outcome,
+    ReplyHead,
+    SearchRequest,
+    TtsOptions,
+    checked,
+    picture_of,
+    stop_texts,
+    tool_call,
+)
+from tts.types import Message, Part, Picture, ToolResult
+
+_FINISH = {"stop": "end_turn", "stop text": "stop_sequence", "length": "max_tokens", "calls": "tool_use", "refusal": "refusal"}
+_IDLE = frozenset({"metadata", "service_tier", "inference_geo", "cache_control", "diagnostics", "speed", "user_profile_id"})
+_REPORTED = {"context_management": "context_management is not supported and had no effect: the whole history reaches the model"}
+_REFUSED = ("mcp_servers", "container", "prefill")  # fields that change what an answer means
+_MOST_STOPS = 16
+_FIELDS = {
+    "stop": "stop_sequences",
+    "reasoning_effort": "output_config.effort",
+    "response_format": "output_config.format",
+    "n": "tts.n",
+    "seed": "tts.seed",
+    "budget": "thinking.budget_tokens",
+}
+_TYPES = {
+    401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error", 408: "timeout_error",
+    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error", 529: "overloaded_error",
+}  # fmt: skip
+
+
+class Turn(BodyPart):
+    """One turn, whose content is text, or blocks."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[dict[str, Any]]
+
+
+class Thinking(BodyPart):
+    """How much is thought; only `enabled` has a budget."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = Field(default=None, ge=1)
+
+
+class OutputConfig(BodyPart):
+    """The form of the answer, and a word for the budget."""
+
+    effort: str | None = None
+    format: dict[str, Any] | None = None
+
+
+class MessagesBody(BaseModel):
+    """A request for a message. Unknown fields are reported as without effect."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: str
+    messages: list[Turn] = Field(min_length=1)
+    system: str | list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: dict[str, Any] | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    stop_sequences: list[str] | None = None
+    stream: bool | None = None
+    temperature: float | None = Field(default=None, ge=0, le=1)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=1)
+    tts: TtsOptions | None = None
+
+
+def read(value: Any, limits: GatewayLimits) -> SearchRequest:
+    """Return the request in a body.
+
+    Raises:
+        ApiError: 400, a field is not valid or cannot be honoured.
+    """
+    body = checked(MessagesBody, value)
+    if body.max_tokens is None:
+        raise refused("max_tokens", "max_tokens is missing, but must be given", "missing")
+    return request_of(body, limits)
+
+
+def read_count(value: Any, limits: GatewayLimits) -> SearchRequest:
+    """Return the request in a body whose tokens are counted.
+
+    Raises:
+        ApiError: 400, a field is not valid.
+    """
+    return request_of(checked(MessagesBody, value), limits)
+
+
+def request_of(body: MessagesBody, limits: GatewayLimits) -> SearchRequest:
+    """Return the request in a body that is checked.
+
+    Raises:
+        ApiError: 400, a field cannot be honoured.
+    """
+    extra = body.model_extra or {}
+    for name in _REFUSED:
+        if extra.get(name):
+            raise refused(name, f"{name} is {shown(extra[name])}, but searches cannot honour it; leave it out", "unsupported")
+    notes = [_REPORTED[name] for name in extra if name in _REPORTED]
+    notes += unknown_fields(name for name in extra if name not in _IDLE and name not in _REPORTED and name not in _REFUSED)
+    tools, choice, parallel = _tools(body, notes)
+    thinking, output = body.thinking, body.output_config or OutputConfig()
+    is_enabled = thinking is not None and thinking.type == "enabled"
+    if thinking is not None and is_enabled and thinking.budget_tokens is None:
+        raise refused("thinking.budget_tokens", "thinking.budget_tokens is missing, but must be given where thinking is enabled", "missing")
+    return SearchRequest(
+        model=body.model,
+        messages=_messages(body, limits),
+        stream=bool(body.stream),
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        max_tokens=body.max_tokens,
+        stops=stop_texts(body.stop_sequences, "stop_sequences", _MOST_STOPS),
+        effort=output.effort or "",
+        thinking_tokens=thinking.budget_tokens if thinking is not None and is_enabled else None,
+        tools=tools,
+        tool_choice=choice,
+        parallel=parallel,
+        form=_form(output.format),
+        options=body.tts or TtsOptions(),
+        notes=tuple(notes),
+        fields=_FIELDS,
+    )
+
+
+def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    if given.get("type") != "json_schema" or not isinstance(given.get("schema"), dict):
+        raise refused("output_config.format", f"output_config.format is {shown(given)}, but must be json_schema with a schema")
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": given["schema"]}}
+
+
+def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any], ...], str | Mapping[str, Any], bool]:
+    """Return the functions, the choice among them, and whether several calls are allowed; report the tools that are left out."""
+    found: list[Mapping[str, Any]] = []
+    left_out: list[str] = []
+    for place, one in enumerate(body.tools or ()):
+        name = one.get("name")
+        if one.get("type") not in (None, "custom"):
+            left_out.append(str(name or one.get("type")))
+            continue
+        schema = one.get("input_schema")
+        if not isinstance(schema, dict):
+            raise refused(f"tools[{place}].input_schema", f"tools[{place}].input_schema is {shown(schema)}, but must be a JSON schema")
+        described = {"description": one["description"]} if isinstance(one.get("description"), str) else {}
+        found.append({"type": "function", "function": {"name": name, **described, "parameters": schema}})
+    if left_out:
+        notes.append(f"tools that only their vendor runs are left out: {', '.join(sorted(left_out))[:300]}")
+    if any(one.get("defer_loading") for one in body.tools or ()):
+        notes.append("defer_loading had no effect: all tools reach the model")
+    given = body.tool_choice or {"type": "auto"}
+    kind = given.get("type")
+    if kind not in ("auto", "any", "tool", "none"):
+        raise refused("tool_choice", f"tool_choice is {shown(given)}, but its type must be auto, any, tool or none")
+    choice: str | Mapping[str, Any] = {"auto": "auto", "any": "required", "none": "none"}.get(kind, "")
+    if kind == "tool":
+        if given.get("name") in left_out:
+            raise refused("tool_choice", f"tool_choice asks for {shown(given['name'])}, which only its vendor runs", "unsupported")
+        choice = {"type": "function", "function": {"name": given.get("name")}}
+    return tuple(found), choice, given.get("disable_parallel_tool_use") is not True
+
+
+def _messages(body: MessagesBody, limits: GatewayLimits) -> tuple[Message, ...]:
+    history = History("messages", limits)
+    if body.system:
+        history.add("system", _parts(body.system, "system", limits), "system")
+    for place, turn in enumerate(body.messages):
+        where = f"messages[{place}].content"
+        history.add(turn.role, _parts(turn.content, where, limits), where)
+    return history.messages()
+
+
+def _parts(content: str | Sequence[Mapping[str, Any]], where: str, limits: GatewayLimits) -> list[Part]:
+    """Return the parts of a turn; a result of a tool is followed by its pictures, and thoughts are left out."""
+    if isinstance(content, str):
+        return [content]
+    found: list[Part] = []
+    for number, block in enumerate(content):
+        place, kind = f"{where}[{number}]", block.get("type")
+        if kind == "text":
+            found.append(_text(block, "text", place))
+        elif kind == "image":
+            found.append(_picture(block, place, limits))
+        elif kind == "tool_use":
+            arguments = block.get("input")
+            if not isinstance(arguments, dict):
+                raise refused(f"{place}.input", f"{place}.input is {shown(arguments)}, but must be an object")
+            found.append(tool_call(_text(block, "name", place), arguments, _text(block, "id", place), f"{place}.input"))
+        elif kind == "tool_result":
+            inner = _parts(block.get("content") or "", f"{place}.content", limits)
+            text = "".join(part for part in inner if isinstance(part, str))
+            found += [ToolResult(_text(block, "tool_use_id", place), text), *(part for part in inner if isinstance(part, Picture))]
+        elif kind not in ("thinking", "redacted_thinking", "tool_reference"):
+            cause = f"{place} is of type {shown(kind)}, but this server reads text, pictures and calls of tools alone"
+            raise refused(place, cause, "unsupported")
+    return found or [""]
+
+
+def _text(block: Mapping[str, Any], name: str, place: str) -> str:
+    text = block.get(name)
+    if not isinstance(text, str):
+        raise refused(f"{place}.{name}", f"{place}.{name} is {shown(text)}, but must be text")
+    return text
+
+
+def _picture(block: Mapping[str, Any], place: str, limits: GatewayLimits) -> Picture:
+    source: Any = block.get("source")
+    source = source if isinstance(source, dict) else {}
+    if source.get("type") == "base64":
+        return picture_of(f"data:{source.get('media_type')};base64,{source.get('data')}", None, f"{place}.source.data", limits)
+    if source.get("type") == "url":
+        return picture_of(source.get("url"), None, f"{place}.source.url", limits)
+    raise refused(f"{place}.source", f"{place}.source is {shown(source)}, but must be of type base64 or url", "unsupported")
+
+
+# Replies ----------------------------------------------------------------------------------------------------------------------------
+
+
+def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
+    """Return the whole reply: the best answer."""
+    choice = outcome.choices[0]
+    return {
+        **_opening(head),
+        "content": _blocks(choice),
+        "stop_reason": _FINISH[choice.finish],
+        "stop_sequence": choice.stop_text or None,
+        "usage": usage_of(outcome.counts),
+        "tts": outcome.report,
+    }
+
+
+def _opening(head: ReplyHead) -> dict[str, Any]:
+    return {"id": f"msg_{head.number}", "type": "message", "role": "assistant", "model": head.model}
+
+
+def _blocks(choice: AnswerChoice) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    if choice.thought:
+        blocks.append({"type": "thinking", "thinking": choice.thought, "signature": ""})
+    if text := choice.text or choice.refusal:
+        blocks.append({"type": "text", "text": text})
+    return [
+        *blocks,
+        *({"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)} for call in choice.calls),
+    ]
+
+
+def usage_of(counts: Counts) -> dict[str, Any]:
+    """Return counts of tokens in the API's terms: cached input tokens are no part of `input_tokens`."""
+    return {
+        "input_tokens": counts.prompt - counts.cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": counts.cached,
+        "output_tokens": counts.completion,
+        "output_tokens_details": {"thinking_tokens": counts.reasoning},
+    }
+
+
+def error_body(error: ApiError, number: str) -> dict[str, Any]:
+    """Return an error as the API has it, with the field in its message."""
+    kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    message = error.message if error.param is None or error.param in error.message else f"{error.param}: {error.message}"
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": number or None}
+
+
+def frames(head: ReplyHead) -> MessageFrames:
+    """Return the writer of a stream."""
+    return MessageFrames(head)
+
+
+class MessageFrames:
+    """Writes a stream: progress as the deltas of a thinking block, then the blocks of the answer, its end and the usage."""
+
+    def __init__(self, head: ReplyHead) -> None:
+        self._head = head
+        self._index = 0  # of the next block
+        self._thinks = False  # whether the thinking block is open
+
+    def begin(self) -> bytes:
+        """Return the empty message."""
+        usage = {"input_tokens": 0, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 0}
+        empty = {**_opening(self._head), "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        return _event("message_start", message=empty)
+
+    def progress(self, line: str) -> bytes:
+        """Return a line of progress."""
+        begun = b"" if self._thinks else self._start({"type": "thinking", "thinking": "", "signature": ""})
+        self._thinks = True
+        return begun + self._delta({"type": "thinking_delta", "thinking": line})
+
+    def ping(self) -> bytes:
+        """Return a ping."""
+        return _event("ping")
+
+    def end(self, outcome: Outcome) -> bytes:
+        """Return the answer's blocks, its end and the usage."""
+        choice = outcome.choices[0]
+        parts = [self._end_of_thinking(choice.thought)] if self._thinks or choice.thought else []
+        for block in _blocks(choice):
+            if block["type"] == "text":
+                parts += [self._start({**block, "text": ""}), self._delta({"type": "text_delta", "text": block["text"]}), self._stop()]
+            elif block["type"] == "tool_use":
+                delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}
+                parts += [self._start({**block, "input": {}}), self._delta(delta), self._stop()]
+        end = {"stop_reason": _FINISH[choice.finish], "stop_sequence": choice.stop_text or None}
+        parts.append(_event("message_delta", delta=end, usage=usage_of(outcome.counts), tts=outcome.report))
+        return b"".join([*parts, _event("message_stop")])
+
+    def _end_of_thinking(self, thought: str) -> bytes:
+        """Return the rest of the thinking block: what the model thought, and the signature that ends it."""
+        parts = [] if self._thinks else [self._start({"type": "thinking", "thinking": "", "signature": ""})]
+        parts += [self._delta({"type": "thinking_delta", "thinking": thought})] if thought else []
+        return b"".join([*parts, self._delta({"type": "signature_delta", "signature": ""}), self._stop()])
+
+    def fail(self, error: ApiError) -> bytes:
+        """Return the error, which ends a stream."""
+        return named_event("error", error_body(error, self._head.number))
+
+    def _start(self, block: Mapping[str, Any]) -> bytes:
+        return _event("content_block_start", index=self._index, content_block=block)
+
+    def _delta(self, delta: Mapping[str, Any]) -> bytes:
+        return _event("content_block_delta", index=self._index, delta=delta)
+
+    def _stop(self) -> bytes:
+        self._index += 1
+        return _event("content_block_stop", index=self._index - 1)
+
+
+def _event(kind: str, **members: Any) -> bytes:
+    return named_event(kind, {"type": kind, **members})

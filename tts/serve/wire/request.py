@@ -1,0 +1,431 @@
+"""The request for a search and the events that answer it, whichever API they come by."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tts.errors import shown
+from tts.sections import field_path, main_fault, refusal
+from tts.serve.config import BudgetGiven, GatewayLimits
+from tts.serve.failures import ApiError, refused, too_long
+from tts.types import Message, Part, Picture, ToolCall, ToolResult
+
+Body = TypeVar("Body", bound=BaseModel)
+Finish = Literal["stop", "stop text", "length", "calls", "refusal"]
+_DATA_URL = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,")
+
+
+class BodyPart(BaseModel):
+    """A part of a body, whose unknown fields have no effect."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class TtsOptions(BaseModel):
+    """Settings of the search in a request; an unknown field is refused.
+
+    Args:
+        strategy: The strategy in place of the preset's.
+        verifier: The verifier in place of the preset's.
+        budget: Tokens, or limits by unit.
+        seed: The seed of the search.
+        n: The number of answers.
+        stop: Texts that end an answer.
+        trace: Whether the trace is kept.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    strategy: str | None = Field(default=None, max_length=4000)
+    budget: BudgetGiven | None = None
+    verifier: str | None = Field(default=None, max_length=4000)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+    n: int | None = Field(default=None, ge=1)
+    stop: str | list[str] | None = None
+    trace: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRequest:
+    """A request for a search.
+
+    Args:
+        model: The name of a model or preset.
+        messages: The history; texts of equal roles in a row are one message.
+        stream: Whether events are wanted as they come.
+        choices: The number of answers.
+        seed: The seed of the search; None: it is drawn.
+        temperature: The temperature of the candidates; None: the model's.
+        top_p: The nucleus mass of the candidates; None: the model's.
+        top_k: The number of most likely tokens of the candidates; None: the model's.
+        max_tokens: The most tokens of a candidate; None: the rest of the context.
+        stops: Texts that end an answer.
+        effort: The word for a budget; "": none is named.
+        thinking_tokens: The tokens that the search may spend beside `max_tokens`; None: not limited by the request.
+        tools: Functions that an answer may call, as chats of the OpenAI API have them.
+        tool_choice: "auto", "none", "required", or the function that must be called, as chats have it.
+        parallel: Whether an answer may have several calls.
+        form: The form of the answer, as `response_format` of chats has it; None: free text.
+        options: The object `tts` of the body.
+        notes: What the reply reports of fields without effect.
+        fields: The API's names of fields, by those of chats, where they differ.
+        echo: Values of the body that the API repeats in its replies.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    stream: bool = False
+    choices: int = 1
+    seed: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int | None = None
+    stops: tuple[str, ...] = ()
+    effort: str = ""
+    thinking_tokens: int | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
+    tool_choice: str | Mapping[str, Any] = "auto"
+    parallel: bool = True
+    form: Mapping[str, Any] | None = None
+    options: TtsOptions = field(default_factory=TtsOptions)
+    notes: tuple[str, ...] = ()
+    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    echo: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def name_of(self, name: str) -> str:
+        """Return the API's name of a field."""
+        return self.fields.get(name, name)
+
+
+# What answers a request -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCall:
+    """A call of a tool in an answer.
+
+    Args:
+        id: The name of the call.
+        name: The name of the tool.
+        arguments: The arguments as JSON text.
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerChoice:
+    """One answer of a reply.
+
+    Args:
+        text: The answer's text; None where there is none.
+        thought: The thought before it.
+        calls: The calls of tools that it makes.
+        refusal: Why there is no answer; "": there is one.
+        finish: Why it ended.
+        stop_text: The text at which it ended; "": none.
+        tokens: The tokens of its path.
+        weight: Its share of the selection's weight; None where nothing was weighed.
+    """
+
+    text: str | None = None
+    thought: str = ""
+    calls: tuple[AnswerCall, ...] = ()
+    refusal: str = ""
+    finish: Finish = "stop"
+    stop_text: str = ""
+    tokens: int = 0
+    weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The tokens of a reply.
+
+    Args:
+        prompt: The input tokens, cached ones included.
+        completion: The tokens that were computed beyond prompts.
+        cached: The input tokens that were not computed again.
+        reasoning: The tokens of `completion` that are in no choice.
+    """
+
+    prompt: int
+    completion: int
+    cached: int = 0
+    reasoning: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyHead:
+    """What is known of a reply before its search ends.
+
+    Args:
+        number: The name of the search.
+        created: The seconds since the epoch at which it began.
+        model: The model as the client named it.
+        request: The request.
+    """
+
+    number: str
+    created: float
+    model: str
+    request: SearchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a search answers.
+
+    Args:
+        choices: The answers, the best first; at least one.
+        counts: The tokens.
+        report: The object `tts`.
+    """
+
+    choices: tuple[AnswerChoice, ...]
+    counts: Counts
+    report: Mapping[str, Any]
+
+
+class Frames(Protocol):
+    """Writes the events of one search as bytes of a stream."""
+
+    def begin(self) -> bytes:
+        """Return what a stream begins with."""
+        ...
+
+    def progress(self, line: str) -> bytes:
+        """Return a line of progress."""
+        ...
+
+    def ping(self) -> bytes:
+        """Return what keeps the connection open."""
+        ...
+
+    def end(self, outcome: Outcome) -> bytes:
+        """Return the answers, the usage and the end."""
+        ...
+
+    def fail(self, error: ApiError) -> bytes:
+        """Return the end of a search that failed."""
+        ...
+
+
+class Wire(Protocol):
+    """An API: pure functions between its bodies and requests, and between events and its frames."""
+
+    def read(self, value: Any, limits: GatewayLimits) -> SearchRequest:
+        """Return the request in a body.
+
+        Raises:
+            ApiError: 400, a field is not valid or cannot be honoured.
+        """
+        ...
+
+    def reply(self, head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
+        """Return the whole reply."""
+        ...
+
+    def frames(self, head: ReplyHead) -> Frames:
+        """Return the writer of a stream."""
+        ...
+
+
+# Bodies -----------------------------------------------------------------------------------------------------------------------------
+
+
+def parsed(raw: bytes) -> Any:
+    """Return the value of a body in JSON.
+
+    Raises:
+        ApiError: 400, it is not UTF-8, not JSON, or no object, or a text in it has half of a character.
+    """
+    try:
+        value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+        if b"\\ud" in raw or b"\\uD" in raw:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeDecodeError as failure:
+        raise ApiError(400, f"the body is not UTF-8: byte {failure.start} is not valid", code="invalid_json") from None
+    except UnicodeEncodeError:
+        raise ApiError(400, "the body holds half of a character (a lone surrogate); write whole ones", code="invalid_value") from None
+    except json.JSONDecodeError as failure:
+        raise ApiError(
+            400, f"the body is not JSON at line {failure.lineno}, column {failure.colno}: {failure.msg}", code="invalid_json"
+        ) from None
+    except (ValueError, RecursionError) as failure:
+        why = "it is nested too deeply" if isinstance(failure, RecursionError) else str(failure)
+        raise ApiError(400, f"the body is not JSON: {why}", code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, f"the body is {shown(value)}, but must be a JSON object", code="invalid_json")
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def checked(kind: type[Body], value: Any) -> Body:
+    """Return a body's value as its schema.
+
+    Raises:
+        ApiError: 400, a field is missing, unknown or not valid.
+    """
+    try:
+        return kind.model_validate(value)
+    except ValidationError as failure:
+        fault = main_fault(failure)
+        raise refused(field_path(fault["loc"]) or None, str(refusal(fault, kind))) from None
+
+
+def stop_texts(given: str | Sequence[str] | None, field: str, most: int) -> tuple[str, ...]:
+    """Return the texts that end an answer.
+
+    Raises:
+        ApiError: 400, one is empty, or there are more than `most`.
+    """
+    found = (given,) if isinstance(given, str) else tuple(given or ())
+    if not all(found) or len(found) > most:
+        raise refused(field, f"{field} is {shown(given)}, but must be at most {most} texts, none empty")
+    return found
+
+
+# Histories --------------------------------------------------------------------------------------------------------------------------
+
+
+class History:
+    """The turns of a request, checked and joined: texts of equal roles in a row are one message.
+
+    Args:
+        field: The name of the field that has the turns.
+        limits: The operator's limits.
+    """
+
+    def __init__(self, field: str, limits: GatewayLimits) -> None:
+        self._field, self._limits = field, limits
+        self._turns: list[tuple[str, list[Part]]] = []
+        self._calls: set[str] = set()
+        self._num_turns = 0
+
+    def add(self, role: str, parts: Iterable[Part], where: str) -> None:
+        """Add a turn, or what belongs to the last one.
+
+        Args:
+            role: "system", "user" or "assistant".
+            parts: The parts of the turn.
+            where: The place in the body, for errors.
+
+        Raises:
+            ApiError: 400, there are too many turns, or the result of a tool has no call.
+        """
+        self._num_turns += 1
+        if self._num_turns > self._limits.messages:
+            raise too_long(self._field, f"more than {self._limits.messages} messages", self._limits.messages, "shorten the history")
+        parts = list(parts)
+        for part in parts:
+            if isinstance(part, ToolCall):
+                self._calls.add(part.id)
+            elif isinstance(part, ToolResult) and part.id not in self._calls:
+                raise refused(where, f"{where} is the result of the call {shown(part.id)}, but no earlier turn makes that call")
+        if self._turns and self._turns[-1][0] == role:
+            before = self._turns[-1][1]
+            lines = (ToolCall, ToolResult)
+            between: list[Part] = [] if isinstance(before[-1], lines) and isinstance(parts[0], lines) else ["\n\n"]
+            before += [*between, *parts]
+        else:
+            self._turns.append((role, parts))
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return the messages.
+
+        Raises:
+            ApiError: 400, there is none, or they are too long.
+        """
+        if not self._turns:
+            raise refused(self._field, f"{self._field} has no turn, but must have one at least")
+        found = tuple(Message.of(role, _merged(parts)) for role, parts in self._turns)
+        if (size := sum(len(one.content) for one in found)) > self._limits.characters:
+            raise too_long(self._field, f"{size} characters", self._limits.characters, "shorten the history")
+        return found
+
+
+def _merged(parts: Sequence[Part]) -> list[Part]:
+    """Return parts with texts in a row as one, and without empty ones."""
+    merged: list[Part] = []
+    for part in parts:
+        before = merged[-1] if merged else None
+        if isinstance(part, str) and isinstance(before, str):
+            merged[-1] = before + part
+        elif part:
+            merged.append(part)
+    return merged
+
+
+def tool_call(name: str, arguments: Any, number: str, where: str) -> ToolCall:
+    """Return the call of an assistant's turn.
+
+    Args:
+        name: The name of the tool.
+        arguments: JSON text, or the arguments as an object.
+        number: The name of the call.
+        where: The place of the arguments in the body, for errors.
+
+    Raises:
+        ApiError: 400, the arguments are not JSON.
+    """
+    try:
+        value = json.loads(arguments or "{}", parse_constant=_refuse_constant) if isinstance(arguments, str) else arguments
+        return ToolCall(name, json.dumps(value, ensure_ascii=False), number)
+    except (ValueError, RecursionError):
+        raise refused(where, f"{where} is {shown(arguments)}, but must be JSON") from None
+
+
+def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Picture:
+    """Return a picture of a body.
+
+    Args:
+        url: The data url, or the url at a host that the operator lists.
+        detail: The resolution at which it is read; None: the server's default.
+        where: The place in the body, for errors.
+        limits: The operator's limits.
+
+    Raises:
+        ApiError: 400, it is neither, or too large.
+    """
+    if not isinstance(url, str) or not url:
+        raise refused(where, f"{where} is {shown(url)}, but must be a url")
+    if (size := len(url)) > (most := limits.image_bytes * 4 // 3 + 100):
+        raise refused(
+            where, f"{where} has {size} characters, but limits.image_bytes is {limits.image_bytes}, {most} characters", "too_long"
+        )
+    if found := _DATA_URL.match(url):
+        try:
+            base64.b64decode(url[found.end() :], validate=True)
+        except binascii.Error:
+            raise refused(where, f"{where} is {shown(url)}, but its data is not valid base64") from None
+        return Picture(url, detail if isinstance(detail, str) else "")
+    address = _split(url)
+    if address is None or address[0] != "https" or address[1] not in limits.image_hosts:
+        raise refused(where, f"{where} is {shown(url)}, but this server takes pictures as data urls (png, jpeg, gif, webp) alone")
+    return Picture(url, detail if isinstance(detail, str) else "")
+
+
+def _split(url: str) -> tuple[str, str] | None:
+    """Return the scheme and host of a url without credentials and port; None where it is no such url."""
+    try:
+        found = urlsplit(url)
+        plain = found.username is None and found.port is None and found.hostname == found.netloc.lower()
+    except ValueError:
+        return None
+    return (found.scheme, found.hostname or "") if plain else None

@@ -1,0 +1,442 @@
+"""Responses: `POST /v1/responses`, as OpenAI's newer clients speak it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tts.errors import shown
+from tts.serve.config import GatewayLimits
+from tts.serve.failures import ApiError, refused
+from tts.serve.server_events import PING, named_event
+from tts.serve.wire.chat import unknown_fields
+from tts.serve.wire.request import (
+    BodyPart,
+    Counts,
+    History,
+    Outcome,
+    ReplyHead,
+    SearchRequest,
+    TtsOptions,
+    checked,
+    picture_of,
+    stop_texts,
+    tool_call,
+)
+from tts.types import Message, Part, ToolResult
+
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_IDLE = frozenset({
+    "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "include",
+    "stream_options", "client_metadata",
+})  # fmt: skip
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # fields that cannot be honoured, with the values at which they request nothing
+    "background": (None, False),
+    "conversation": (None,),
+    "prompt": (None,),
+    "top_logprobs": (None, 0),
+    "truncation": (None, "disabled", "auto"),
+    "max_tool_calls": (None,),
+}
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # that the API's own replies may have
+_MOST_STOPS = 16
+_FIELDS = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format",
+    "n": "tts.n",
+    "seed": "tts.seed",
+    "stop": "tts.stop",
+}
+PREFIX: Final = "resp_"  # of the names of responses
+
+
+class TextOptions(BodyPart):
+    """The form of the answer."""
+
+    format: dict[str, Any] | None = None
+
+
+class ReasoningOptions(BodyPart):
+    """The word for a budget."""
+
+    effort: str | None = None
+
+
+class ResponsesBody(BaseModel):
+    """A request for a response. Unknown fields are reported as without effect."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: str
+    input: str | list[dict[str, Any]]
+    instructions: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    stream: bool | None = None
+    store: bool | None = None
+    previous_response_id: str | None = None
+    metadata: dict[str, str] | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    tts: TtsOptions | None = None
+
+
+def read(value: Any, limits: GatewayLimits) -> SearchRequest:
+    """Return the request in a body.
+
+    Raises:
+        ApiError: 400, a field is not valid or cannot be honoured.
+    """
+    body = checked(ResponsesBody, value)
+    extra = body.model_extra or {}
+    for name, given in extra.items():
+        if name in _NEUTRAL and given not in _NEUTRAL[name]:
+            raise refused(name, f"{name} is {shown(given)}, but searches cannot honour it; leave it out", "unsupported")
+    notes = [*unknown_fields(name for name in extra if name not in _IDLE and name not in _NEUTRAL)]
+    tools, namespaces = _tools(body.tools or (), notes)
+    tools, choice = _choice(body, tools, namespaces)
+    options, text, reasoning = body.tts or TtsOptions(), body.text or TextOptions(), body.reasoning or ReasoningOptions()
+    return SearchRequest(
+        model=body.model,
+        messages=_messages(body, namespaces, limits),
+        stream=bool(body.stream),
+        temperature=body.temperature,
+        top_p=body.top_p,
+        max_tokens=body.max_output_tokens,
+        stops=stop_texts(options.stop, "tts.stop", _MOST_STOPS),
+        effort=reasoning.effort or "",
+        tools=tools,
+        tool_choice=choice,
+        parallel=body.parallel_tool_calls is not False,
+        form=_form(text.format),
+        options=options,
+        notes=tuple(notes),
+        fields=_FIELDS,
+        echo={
+            "instructions": body.instructions,
+            "metadata": body.metadata or {},
+            "temperature": body.temperature,
+            "top_p": body.top_p,
+            "max_output_tokens": body.max_output_tokens,
+            "previous_response_id": body.previous_response_id,
+            "store": body.store is not False,
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "reasoning": {"effort": reasoning.effort if reasoning.effort in _EFFORTS else None, "summary": None},
+            "text": {"format": text.format or {"type": "text"}},
+            "truncation": "disabled",
+            "tools": [_flat(tool, namespaces) for tool in tools],
+            "tool_choice": choice if isinstance(choice, str) else {"type": "function", "name": choice["function"]["name"]},
+            "namespaces": namespaces,
+        },
+    )
+
+
+def items_of(given: Any) -> list[Any]:
+    """Return the input of a body as items."""
+    return [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given if isinstance(given, list) else []
+
+
+def _flat(tool: Mapping[str, Any], namespaces: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return a function as this API has it in its replies."""
+    function = tool["function"]
+    name = namespaces[function["name"]][1] if function["name"] in namespaces else function["name"]
+    described = {"description": function["description"]} if "description" in function else {}
+    return {"type": "function", "name": name, **described, "parameters": function.get("parameters"), "strict": None}
+
+
+def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
+    if given is None or given.get("type") != "json_schema":
+        return given
+    return {"type": "json_schema", "json_schema": {name: given[name] for name in ("name", "schema", "strict") if name in given}}
+
+
+def _tools(given: Sequence[Mapping[str, Any]], notes: list[str]) -> tuple[tuple[Mapping[str, Any], ...], dict[str, tuple[str, str]]]:
+    """Return the functions, and of those in namespaces the namespace and the name there; report the tools that are left out."""
+    listed: list[tuple[str, Mapping[str, Any]]] = []
+    left_out: list[str] = []
+    for place, one in enumerate(given):
+        if one.get("type") == "namespace" and isinstance(one.get("tools"), list) and isinstance(one.get("name"), str):
+            for inner in one["tools"]:
+                if isinstance(inner, dict) and inner.get("type") == "function":
+                    listed.append((one["name"], inner))
+                else:
+                    left_out.append(_name(inner))
+        elif one.get("type") == "function":
+            if not isinstance(one.get("name"), str):
+                raise refused(f"tools[{place}].name", f"tools[{place}].name is {shown(one.get('name'))}, but must be text")
+            listed.append(("", one))
+        else:
+            left_out.append(_name(one))
+    if left_out:
+        notes.append(f"tools that only their vendor runs are left out: {', '.join(sorted(left_out))[:300]}")
+    times = Counter(str(one.get("name")) for _, one in listed)
+    found: list[Mapping[str, Any]] = []
+    namespaces: dict[str, tuple[str, str]] = {}
+    for space, one in listed:
+        name = str(one.get("name"))
+        if space:
+            unique = name if times[name] == 1 else f"{space}__{name}"
+            namespaces[unique], name = (space, name), unique
+        found.append({
+            "type": "function",
+            "function": {"name": name, **{key: one[key] for key in ("description", "parameters") if one.get(key) is not None}},
+        })  # fmt: skip
+    return tuple(found), namespaces
+
+
+def _name(tool: Any) -> str:
+    return str(tool.get("name") or tool.get("type")) if isinstance(tool, dict) else str(tool)[:80]
+
+
+def _choice(
+    body: ResponsesBody, tools: tuple[Mapping[str, Any], ...], namespaces: Mapping[str, tuple[str, str]]
+) -> tuple[tuple[Mapping[str, Any], ...], str | Mapping[str, Any]]:
+    """Return the functions that may be called, and the choice among them.
+
+    Raises:
+        ApiError: 400, the choice asks for a tool that cannot be served.
+    """
+    given = body.tool_choice
+    if given is None or isinstance(given, str):
+        return tools, given or "auto"
+    inside = {name: unique for unique, (_, name) in namespaces.items()}
+
+    def function(one: Any) -> str:
+        name: Any = one.get("name") if isinstance(one, dict) and one.get("type") == "function" else None
+        if not isinstance(name, str):
+            cause = f"tool_choice asks for {shown(one)}, but this server calls functions alone; their vendor runs other tools"
+            raise refused("tool_choice", cause, "unsupported")
+        return inside.get(name, name)
+
+    if given.get("type") == "allowed_tools":
+        listed: Any = given.get("tools")
+        names = {function(one) for one in listed} if isinstance(listed, list) else set[str]()
+        mode = given.get("mode", "auto")
+        return tuple(one for one in tools if one["function"]["name"] in names), mode if isinstance(mode, str) else "auto"
+    return tools, {"type": "function", "function": {"name": function(given)}}
+
+
+def _messages(body: ResponsesBody, namespaces: Mapping[str, tuple[str, str]], limits: GatewayLimits) -> tuple[Message, ...]:
+    history = History("input", limits)
+    if body.instructions:
+        history.add("system", [body.instructions], "instructions")
+    inside = {place: unique for unique, place in namespaces.items()}
+    for place, item in enumerate(items_of(body.input)):
+        where, kind = f"input[{place}]", item.get("type", "message" if "role" in item else None)
+        if kind == "message":
+            role = _ROLES.get(str(item.get("role")))
+            if role is None:
+                raise refused(f"{where}.role", f"{where}.role is {shown(item.get('role'))}, but must be {', '.join(_ROLES)}")
+            history.add(role, _parts(item.get("content"), f"{where}.content", limits), where)
+        elif kind == "function_call":
+            name = inside.get((str(item.get("namespace")), str(item.get("name"))), str(item.get("name")))
+            call = tool_call(name, item.get("arguments"), str(item.get("call_id")), f"{where}.arguments")
+            history.add("assistant", [call], where)
+        elif kind == "function_call_output":
+            parts = _parts(item.get("output"), f"{where}.output", limits)
+            text = "".join(part for part in parts if isinstance(part, str))
+            result = ToolResult(str(item.get("call_id")), text)
+            history.add("user", [result, *(part for part in parts if not isinstance(part, str))], f"{where}.call_id")
+        elif kind != "reasoning":
+            cause = f"{where} is of type {shown(kind)}, but this server reads messages, function calls and their outputs alone"
+            raise refused(where, cause, "unsupported")
+    return history.messages()
+
+
+def _parts(content: Any, where: str, limits: GatewayLimits) -> list[Part]:
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise refused(where, f"{where} is {shown(content)}, but must be text or a list of parts")
+    found: list[Part] = []
+    for number, part in enumerate(content):
+        place, kind = f"{where}[{number}]", part.get("type")
+        if kind == "input_image":
+            found.append(picture_of(part.get("image_url"), part.get("detail"), f"{place}.image_url", limits))
+            continue
+        if kind not in ("input_text", "output_text", "text", "refusal"):
+            raise refused(place, f"{place} is of type {shown(kind)}, but this server reads text and pictures alone", "unsupported")
+        text = part.get("refusal" if kind == "refusal" else "text")
+        if not isinstance(text, str):
+            raise refused(f"{place}.text", f"{place}.text is {shown(text)}, but must be text")
+        found.append(text)
+    return found or [""]
+
+
+# Replies ----------------------------------------------------------------------------------------------------------------------------
+
+
+def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
+    """Return the whole reply: the best answer."""
+    return _reply(head, outcome, _output(head, outcome))
+
+
+def _reply(head: ReplyHead, outcome: Outcome, output: list[dict[str, Any]]) -> dict[str, Any]:
+    is_cut = outcome.choices[0].finish == "length"
+    return {
+        **opening(head, "incomplete" if is_cut else "completed"),
+        "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+        "output": output,
+        "usage": usage_of(outcome.counts),
+        "tts": outcome.report,
+    }
+
+
+def opening(head: ReplyHead, status: Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]) -> dict[str, Any]:
+    """Return a response without output."""
+    echo = {name: value for name, value in head.request.echo.items() if name != "namespaces"}
+    return {
+        "id": PREFIX + head.number, "object": "response", "created_at": int(head.created), "status": status, "error": None,
+        "incomplete_details": None, "model": head.model, **echo, "output": [], "usage": None,
+    }  # fmt: skip
+
+
+def failure(head: ReplyHead, error: ApiError) -> dict[str, Any]:
+    """Return the response of a search that failed or was cancelled."""
+    if error.code == "cancelled":
+        return opening(head, "cancelled")
+    code = "rate_limit_exceeded" if error.status == 429 else "invalid_prompt" if error.status < 500 else "server_error"
+    return {**opening(head, "failed"), "error": {"code": code, "message": error.message}}
+
+
+def _output(head: ReplyHead, outcome: Outcome) -> list[dict[str, Any]]:
+    """Return the items of the best answer, finished."""
+    choice, number = outcome.choices[0], head.number
+    status = "incomplete" if choice.finish == "length" else "completed"
+    items: list[dict[str, Any]] = []
+    if choice.thought:
+        items.append(_reasoning(number, choice.thought))
+    if choice.text or not choice.calls:
+        part = {"type": "refusal", "refusal": choice.refusal} if choice.refusal else _text_part(choice.text or "")
+        items.append({"id": f"msg_{number}", "type": "message", "role": "assistant", "status": status, "content": [part]})
+    for place, call in enumerate(choice.calls):
+        spaced = head.request.echo["namespaces"].get(call.name)
+        named = {"name": call.name} if spaced is None else {"name": spaced[1], "namespace": spaced[0]}
+        items.append({
+            "id": f"fc_{number}_{place}", "type": "function_call", "call_id": call.id, **named, "arguments": call.arguments,
+            "status": status,
+        })  # fmt: skip
+    return items
+
+
+def _reasoning(number: str, text: str) -> dict[str, Any]:
+    return {"id": f"rs_{number}", "type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def usage_of(counts: Counts) -> dict[str, Any]:
+    """Return counts of tokens in the API's terms."""
+    return {
+        "input_tokens": counts.prompt,
+        "input_tokens_details": {"cached_tokens": counts.cached, "cache_write_tokens": 0},
+        "output_tokens": counts.completion,
+        "output_tokens_details": {"reasoning_tokens": counts.reasoning},
+        "total_tokens": counts.prompt + counts.completion,
+    }
+
+
+def frames(head: ReplyHead) -> ResponseFrames:
+    """Return the writer of a stream."""
+    return ResponseFrames(head)
+
+
+class ResponseFrames:
+    """Writes a stream: progress as the summary of a reasoning item, then the items of the answer, and the whole response."""
+
+    def __init__(self, head: ReplyHead) -> None:
+        self._head = head
+        self._number = -1  # of the last event
+        self._told = ""  # of the reasoning item
+
+    def begin(self) -> bytes:
+        """Return the response without output."""
+        empty = opening(self._head, "in_progress")
+        return self._event("created", response=empty) + self._event("in_progress", response=empty)
+
+    def progress(self, line: str) -> bytes:
+        """Return a line of progress."""
+        begun = b"" if self._told else self._begin_reasoning()
+        self._told += line
+        return begun + self._event("reasoning_summary_text.delta", **self._summary(), delta=line)
+
+    def ping(self) -> bytes:
+        """Return a comment."""
+        return PING
+
+    def end(self, outcome: Outcome) -> bytes:
+        """Return the items of the answer and the whole response."""
+        output = _output(self._head, outcome)
+        parts: list[bytes] = []
+        if thought := outcome.choices[0].thought:
+            parts.append(self.progress(thought))
+            del output[0]
+        if self._told:
+            parts.append(self._end_reasoning())
+            output.insert(0, _reasoning(self._head.number, self._told))
+        for index, item in enumerate(output):
+            if item["type"] == "message":
+                parts += self._message(index, item)
+            elif item["type"] == "function_call":
+                parts += self._call(index, item)
+        whole = _reply(self._head, outcome, output)
+        return b"".join([*parts, self._event(whole["status"], response=whole)])
+
+    def fail(self, error: ApiError) -> bytes:
+        """Return the failed response, which ends a stream."""
+        return self._event("failed", response=failure(self._head, error))
+
+    def _summary(self) -> dict[str, Any]:
+        return {"item_id": f"rs_{self._head.number}", "output_index": 0, "summary_index": 0}
+
+    def _begin_reasoning(self) -> bytes:
+        item = {**_reasoning(self._head.number, ""), "summary": []}
+        part = {"type": "summary_text", "text": ""}
+        added = self._event("output_item.added", output_index=0, item=item)
+        return added + self._event("reasoning_summary_part.added", **self._summary(), part=part)
+
+    def _end_reasoning(self) -> bytes:
+        item = _reasoning(self._head.number, self._told)
+        return b"".join([
+            self._event("reasoning_summary_text.done", **self._summary(), text=self._told),
+            self._event("reasoning_summary_part.done", **self._summary(), part=item["summary"][0]),
+            self._event("output_item.done", output_index=0, item=item),
+        ])  # fmt: skip
+
+    def _message(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
+        (part,) = item["content"]
+        place = {"item_id": item["id"], "output_index": index, "content_index": 0}
+        name, kind = ("refusal", "refusal") if part["type"] == "refusal" else ("text", "output_text")
+        logprobs = {} if kind == "refusal" else {"logprobs": list[Any]()}
+        return [
+            self._event("output_item.added", output_index=index, item={**item, "status": "in_progress", "content": []}),
+            self._event("content_part.added", **place, part={**part, name: ""}),
+            self._event(f"{kind}.delta", **place, **logprobs, delta=part[name]),
+            self._event(f"{kind}.done", **place, **logprobs, **{name: part[name]}),
+            self._event("content_part.done", **place, part=part),
+            self._event("output_item.done", output_index=index, item=item),
+        ]
+
+    def _call(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
+        place = {"item_id": item["id"], "output_index": index}
+        return [
+            self._event("output_item.added", output_index=index, item={**item, "status": "in_progress", "arguments": ""}),
+            self._event("function_call_arguments.delta", **place, delta=item["arguments"]),
+            self._event("function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"]),
+            self._event("output_item.done", output_index=index, item=item),
+        ]
+
+    def _event(self, kind: str, **members: Any) -> bytes:
+        self._number += 1
+        return named_event(f"response.{kind}", {"type": f"response.{kind}", "sequence_number": self._number, **members})
