@@ -1,0 +1,134 @@
+"""A model on a server that has tools: its replies follow a script, over real HTTP on this machine.
+
+It takes tools, JSON schemas and pictures by chats, whole and streamed, as the probe finds out. It stands for the model alone: the gateway
+in front of it, and the agents that use the gateway, are real.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Script = Callable[[dict[str, Any]], dict[str, Any]]
+PICTURE_TOKENS = 100
+
+
+@dataclass
+class Upstream:
+    """The server: where it is, and what it was asked.
+
+    Args:
+        url: The url.
+        bodies: The bodies of all requests for chats.
+    """
+
+    url: str
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+
+
+@contextmanager
+def serving_script(script: Script) -> Iterator[Upstream]:
+    """Serve a model whose messages a function makes from the body of each request."""
+    upstream = Upstream("")
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            known = self.path == "/v1/models"
+            self.send(200, {"object": "list", "data": [{"id": "scripted"}]}) if known else self.send(404, {"error": {"message": "no"}})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if self.path != "/v1/chat/completions":
+                self.send(404, {"error": {"message": "there is no such endpoint"}})
+                return
+            upstream.bodies.append(body)
+            message = probed(body) or script(body)
+            finish, usage = "tool_calls" if message.get("tool_calls") else "stop", used(body, message)
+            if not body.get("stream"):
+                choice = {"index": 0, "message": {"role": "assistant", "content": None, **message}, "finish_reason": finish}
+                self.send(200, {"choices": [choice], "usage": usage})
+                return
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("connection", "close")
+            self.end_headers()
+            for delta in deltas(message):
+                self.event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+            self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+            self.event({"choices": [], "usage": usage})
+            self.wfile.write(b"data: [DONE]\n\n")
+            self.close_connection = True
+
+        def send(self, status: int, value: Any) -> None:
+            content = json.dumps(value).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def event(self, value: Any) -> None:
+            self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
+            self.wfile.flush()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    upstream.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield upstream
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def call(name: str, arguments: Any, number: int = 0) -> dict[str, Any]:
+    """Return a message that calls a tool."""
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"content": None, "tool_calls": [{"index": 0, "id": f"up_{number}", "type": "function", "function": function}]}
+
+
+def probed(body: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what a model with tools and constrained decoding gives to a probe; None: it is no probe."""
+    names = [tool["function"]["name"] for tool in body.get("tools", ())]
+    if names == ["ready"]:
+        return call("ready", {}) if isinstance(body["tool_choice"], dict) else {"content": "one, two"}
+    schema = body.get("response_format", {}).get("json_schema", {}).get("schema", {})
+    if schema.get("properties", {}).get("color"):
+        return {"content": '{"color": "violet"}'}
+    return {"content": "six, seven, eight"} if body["messages"][-1]["content"] and "one, two" in str(body["messages"]).lower() else None
+
+
+def deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a message in pieces: each text and each call's arguments in two."""
+    text = message.get("content") or ""
+    for piece in (text[: len(text) // 2], text[len(text) // 2 :]) if text else ():
+        yield {"content": piece}
+    for one in message.get("tool_calls", ()):
+        name, told = one["function"]["name"], one["function"]["arguments"]
+        yield {"tool_calls": [{**one, "function": {"name": name, "arguments": told[: len(told) // 2]}}]}
+        yield {"tool_calls": [{"index": one["index"], "function": {"arguments": told[len(told) // 2 :]}}]}
+
+
+def used(body: dict[str, Any], message: dict[str, Any]) -> dict[str, int]:
+    """Return the tokens of a reply: four bytes each, and those of pictures."""
+    texts, pictures = [], 0
+    for turn in body["messages"]:
+        content = turn["content"] or ""
+        texts.append(content if isinstance(content, str) else "".join(part.get("text", "") for part in content))
+        pictures += 0 if isinstance(content, str) else sum(part["type"] == "image_url" for part in content)
+    prompt = len("".join(texts).encode()) // 4 + 1 + PICTURE_TOKENS * pictures
+    completion = len(json.dumps(message)) // 4
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
