@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import logging
 import sqlite3
 import threading
+import tracemalloc
+import zlib
 from collections.abc import Iterator
 from contextlib import aclosing, closing
 from pathlib import Path
@@ -16,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
+import tts
 from tests.serve import parts
 from tests.serve.asking import QUESTION, VOTE, ask, refused, serving, url_of
 from tests.support.guard import LIMIT_S
@@ -103,6 +107,54 @@ def test_an_archive_keeps_the_last_searches(tmp_path):
     assert [record.number for record in archive.recent("anna")] == ["4", "3", "2"]
     assert archive.recent("bert") == []
     archive.close()
+
+
+def archived(path: Path | None = None, **given: Any) -> Archive:
+    """Return an archive of one search."""
+    record = SearchRecord(number="1", begun_at=1, seconds=1, model="toy", question="?", answer=None, tokens=1, stopped_by="done")
+    archive = Archive(None if path is None else str(path), kept=3)
+    archive.add("anna", record, given.get("trace", "{}"))
+    return archive
+
+
+def test_a_trace_that_is_too_large_to_read_again_is_not_kept_but_its_search_is(monkeypatch):
+    monkeypatch.setenv("TTS_LARGEST_ROW", "1")
+    record = SearchRecord(number="2", begun_at=2, seconds=1, model="toy", question="?", answer=None, tokens=1, stopped_by="done")
+    archive = archived()
+    with pytest.raises(TTSError, match=r"the trace of the search 2: it has more than 1 MiB.*TTS_LARGEST_ROW"):
+        archive.add("anna", record, " " * (1 << 20) + "{}")
+    assert [one.number for one in archive.recent("anna")] == ["2", "1"]
+    assert archive.trace("anna", "2") is None
+    archive.close()
+
+
+def test_a_large_trace_is_read_again():
+    whole = tts.solve("3 + 4", tts.Budget(samples=2), model="toy").trace
+    large = dataclasses.replace(whole, problem="".join(map(str, range(3_000_000))))
+    archive = archived(trace=large.to_json())
+    assert archive.trace("anna", "1") == large
+    archive.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [zlib.compress(b" " * (65 << 20), 9), b"no zlib", zlib.compress(b"\xff"), zlib.compress(b"[" * 100_000), zlib.compress(b"9" * 5000),
+     zlib.compress(b"[]"), zlib.compress(b"{}")[:-3], "text", 5],
+)  # fmt: skip
+def test_a_trace_that_no_gateway_wrote_takes_bounded_memory_and_is_not_found(client, caplog, body):
+    gateway = client()
+    number = ask(gateway).json()["tts"]["search"]
+    kept(gateway, number)
+    archive = gateway.app.state.gateway.archive
+    archive._file.execute("UPDATE searches SET trace = ?", (body,))
+    tracemalloc.start()
+    try:
+        for end in ("trace", "trace?format=html", "events"):
+            refused(gateway.get(f"/v1/searches/{number}/{end}"), 404, None, "search_not_found")
+        assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    finally:
+        tracemalloc.stop()
+    assert caplog.text.count(f"the store cannot be read: the trace of the search {number} in the store memory") == 3
 
 
 def test_a_file_of_another_kind_is_no_archive(tmp_path):

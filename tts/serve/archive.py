@@ -6,13 +6,16 @@ import json
 import sqlite3
 import threading
 import zlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tts.errors import ConfigError, TTSError
+from tts.experiments.datasets.unpacking import largest_row, pack, unpack
+from tts.trace.trace import Trace
 
+T = TypeVar("T")
 _APPLICATION, _VERSION = 0x74747367, 1  # "ttsg", in the header of the file
 _TABLE = """
 CREATE TABLE IF NOT EXISTS searches (
@@ -89,6 +92,7 @@ class Archive:
                 )
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = NORMAL")
+            self._file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
             for statement in (_TABLE, _RESPONSES, _INDEX, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"):
                 self._file.execute(statement)
         except sqlite3.Error as failure:
@@ -98,12 +102,19 @@ class Archive:
         """Keep a search.
 
         Args:
-            owner: the owner of its client. trace: its trace as JSON; None: none is kept.
+            owner: The owner of its client.
+            record: The search.
+            trace: Its trace as JSON; None: none is kept.
 
         Raises:
-            TTSError: the file cannot be written.
+            TTSError: The file cannot be written, or the trace is too large to be read again. Then the search is kept without it.
         """
-        packed = None if trace is None else zlib.compress(trace.encode(), 1)
+        packed, refusal = None, None
+        if trace is not None:
+            try:
+                packed = pack(f"the trace of the search {record.number}", trace.encode())
+            except ConfigError as too_large:
+                refusal = too_large
         row = (
             record.number, owner, record.begun_at, record.seconds, record.model, record.question[:_QUESTION], record.answer, record.tokens,
             record.stopped_by, packed,
@@ -113,6 +124,8 @@ class Archive:
             if (count := file.execute("SELECT count(*) FROM searches").fetchone()[0]) > self._kept:
                 oldest = "SELECT number FROM searches ORDER BY begun_at LIMIT ?"
                 file.execute(f"DELETE FROM searches WHERE number IN ({oldest})", (count - self._kept,))
+        if refusal is not None:
+            raise refusal
 
     def recent(self, owner: str, most: int = 50) -> list[SearchRecord]:
         """Return the last searches of a client, the newest first."""
@@ -122,19 +135,25 @@ class Archive:
             rows = file.execute(query, (owner, most)).fetchall()
         return [SearchRecord(**dict(zip(columns.split(", "), row, strict=True))) for row in rows]
 
-    def trace(self, owner: str, number: str) -> str | None:
-        """Return a trace as JSON; None where there is none, or it is another client's."""
+    def trace(self, owner: str, number: str) -> Trace | None:
+        """Return a trace; None where there is none, or it is another client's.
+
+        Raises:
+            TTSError: It is damaged or too large, or the file cannot be read.
+        """
         with self._held() as file:
             row = file.execute("SELECT trace FROM searches WHERE number = ? AND owner = ?", (number, owner)).fetchone()
-        return None if row is None or row[0] is None else zlib.decompress(row[0]).decode()
+        if row is None or row[0] is None:
+            return None
+        return self._read(f"the trace of the search {number}", row[0], Trace.from_json)
 
     def add_response(self, owner: str, record: ResponseRecord) -> None:
         """Keep a response for the owner of its client.
 
         Raises:
-            TTSError: the file cannot be written.
+            TTSError: The file cannot be written, or the response is too large to be read again.
         """
-        body = zlib.compress(json.dumps({"items": record.items, "reply": record.reply}).encode(), 1)
+        body = pack(f"the response {record.number}", json.dumps({"items": record.items, "reply": record.reply}).encode())
         with self._held() as file:
             file.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?)", (record.number, owner, record.begun_at, body))
             if (count := file.execute("SELECT count(*) FROM responses").fetchone()[0]) > self._kept:
@@ -142,13 +161,17 @@ class Archive:
                 file.execute(f"DELETE FROM responses WHERE number IN ({oldest})", (count - self._kept,))
 
     def response(self, owner: str, number: str) -> ResponseRecord | None:
-        """Return a response; None where there is none, or it is another client's."""
+        """Return a response; None where there is none, or it is another client's.
+
+        Raises:
+            TTSError: It is damaged or too large, or the file cannot be read.
+        """
         query = "SELECT begun_at, body FROM responses WHERE number = ? AND owner = ?"
         with self._held() as file:
             row = file.execute(query, (number, owner)).fetchone()
         if row is None:
             return None
-        return ResponseRecord(number=number, begun_at=row[0], **json.loads(zlib.decompress(row[1])))
+        return self._read(f"the response {number}", row[1], lambda text: ResponseRecord(number=number, begun_at=row[0], **json.loads(text)))
 
     def drop_response(self, owner: str, number: str) -> None:
         """Drop a response of a client."""
@@ -159,6 +182,18 @@ class Archive:
         """Close the file."""
         with self._lock:
             self._file.close()
+
+    def _read(self, what: str, packed: Any, read: Callable[[str], T]) -> T:
+        """Return what a column holds; another person may have written the file."""
+        place = f"{what} in the store {self._path}"
+        try:
+            text = unpack(place, packed).decode()
+        except (zlib.error, UnicodeDecodeError, TypeError) as failure:
+            raise TTSError(f"{place} is damaged: {failure}") from failure
+        try:
+            return read(text)
+        except (ValueError, TypeError, RecursionError) as failure:
+            raise TTSError(f"{place} is damaged: {failure.cause if isinstance(failure, ConfigError) else failure}") from failure
 
     @contextmanager
     def _held(self) -> Generator[sqlite3.Connection]:

@@ -178,8 +178,7 @@ async def _kept(request: Request, name: str) -> ResponseRecord | None:
     gateway = _gateway(request)
     if not name.startswith(responses.PREFIX):
         return None
-    await gateway.written()
-    return await asyncio.to_thread(gateway.archive.response, request.state.client.owner, name.removeprefix(responses.PREFIX))
+    return await gateway.kept(gateway.archive.response, request.state.client.owner, name.removeprefix(responses.PREFIX))
 
 
 async def _found(request: Request) -> ResponseRecord:

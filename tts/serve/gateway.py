@@ -204,6 +204,21 @@ class Gateway:
         finally:
             self._num_aside -= 1
 
+    async def kept(self, read: Callable[[str, str], T | None], owner: str, number: str) -> T | None:
+        """Return what the archive keeps; None where there is nothing, or it is damaged or too large, which the log then says.
+
+        Args:
+            read: A method of the archive.
+            owner: The owner of the client that asks.
+            number: The number of the search.
+        """
+        await self.written()
+        try:
+            return await asyncio.to_thread(read, owner, number)
+        except TTSError as failure:  # of the operator's file, which a client need not know
+            LOG.error("the store cannot be read: %s", failure)
+            return None
+
     async def written(self) -> None:
         """Wait until the archive has all searches that are over."""
         if self._writing:

@@ -55,26 +55,19 @@ def _ended(record: SearchRecord) -> dict[str, Any]:
 
 async def trace(request: Request) -> Response:
     """Return the trace of a finished search."""
-    text = await _kept(request)
+    found = await _kept(request)
     if request.query_params.get("format") == "html":
-        page = await asyncio.to_thread(lambda: Trace.from_json(text).to_html())
+        page = await asyncio.to_thread(found.to_html)
         sandbox = {"content-security-policy": "sandbox allow-scripts"}  # its own script, which sees nothing of this server
         return Response(page, media_type="text/html; charset=utf-8", headers=sandbox)
-    return Response(await asyncio.to_thread(_record, text), media_type="application/json")
+    return Response(await asyncio.to_thread(lambda: embedded(found.to_dict(), winning_node(found))), media_type="application/json")
 
 
-async def _kept(request: Request) -> str:
+async def _kept(request: Request) -> Trace:
     gateway, owner = _asked(request)
-    await gateway.written()
-    text = await asyncio.to_thread(gateway.archive.trace, owner, request.path_params["number"])
-    if text is None:
+    if (found := await gateway.kept(gateway.archive.trace, owner, request.path_params["number"])) is None:
         raise _unknown(request)
-    return text
-
-
-def _record(text: str) -> str:
-    found = Trace.from_json(text)
-    return embedded(found.to_dict(), winning_node(found))
+    return found
 
 
 async def events(request: Request) -> Response:
@@ -83,9 +76,9 @@ async def events(request: Request) -> Response:
     search = gateway.running.get(request.path_params["number"])
     if search is not None and search.client.owner == owner:
         return EventStream(gateway, search)
-    found = Trace.from_json(await _kept(request))
-    parts = [_event("nodes", plain_values(found.nodes)), _event("end", {"state": "done", "answer": found.answer})]
-    return Response(b"".join(parts), media_type="text/event-stream")
+    found = await _kept(request)
+    nodes = await asyncio.to_thread(lambda: _event("nodes", plain_values(found.nodes)))
+    return Response(nodes + _event("end", {"state": "done", "answer": found.answer}), media_type="text/event-stream")
 
 
 async def end(request: Request) -> Response:

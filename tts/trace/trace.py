@@ -135,7 +135,9 @@ class Trace:
                 data[name] = tuple(data.get(name, ()))
             data["confidence"] = math.nan if data["confidence"] is None else data["confidence"]
             return cls(**data)
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as failure:
+        except ConfigError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as failure:
             raise ConfigError(f"the text is no trace: {failure}") from None
 
     def canonical(self) -> dict[str, Any]:

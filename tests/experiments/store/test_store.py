@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.experiments.made import cell, result
 from tts.errors import ConfigError
-from tts.experiments.store.store import CellCounts, Store, default_store
+from tts.experiments.store.store import CellCounts, LargeRow, Store, default_store
 from tts.experiments.study.record import RecordedSample, Result
 from tts.types import Usage
 
@@ -381,3 +383,45 @@ def test_every_token_is_counted_once(store, study, clock, seed):
     kept = sum(each.usage.tokens for each in store.results(study))
     assert kept + store.lost_tokens(study) == over + sum(noted.values())
     assert over > 0
+
+
+def large(of: int, **given: Any) -> Result:
+    sample = RecordedSample(answer="7" * 1000, answer_class=0, right=True, status="finished", tokens=3)
+    return result(cell(of), **{"drawn": (sample,) * 1200, **given})
+
+
+def test_what_no_command_would_read_again_is_left_out_with_a_line_and_the_rest_is_kept(store, study, monkeypatch):
+    monkeypatch.setenv("TTS_LARGEST_ROW", "1")
+    with pytest.warns(LargeRow, match=r"the list of candidates of the problem 'sums/0' was not stored: .* TTS_LARGEST_ROW=256"):
+        assert store.finish("w", large(0), b"t" * 5000)
+    with pytest.warns(LargeRow, match="the search of the problem 'sums/1' was not stored"):
+        assert store.finish("w", large(1, drawn=None), b"t" * (1 << 20))
+    with pytest.warns(LargeRow, match="the answer of the problem 'sums/2' was not stored"):
+        assert store.finish("w", large(2, answer="7" * (1 << 20), drawn=None))
+    first, second, third = store.results(study)
+    assert (first.answer, first.drawn, first.usage.generated_tokens) == ("4", None, 10)
+    assert "was not stored" in first.warnings[0]
+    assert (second.answer, second.error) == ("4", None)
+    assert third.answer is None
+    assert "was not stored" in (third.error or "")
+    assert third.usage.generated_tokens == 10
+    assert [store.trace(f"key {i}") for i in range(3)] == [b"t" * 5000, None, None]
+    assert store.check().ok
+
+
+def test_a_row_of_just_the_bound_is_read_again(store, study, monkeypatch):
+    monkeypatch.setenv("TTS_LARGEST_ROW", "1.4")
+    drawn = large(0).drawn
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in range(3):
+            store.finish("w", large(i), b"t" * 1_400_000)
+    assert [one.drawn for one in store.results(study)] == [drawn] * 3
+    assert store.check().ok
+
+
+def test_an_import_of_a_row_that_is_too_large_changes_nothing(store, monkeypatch):
+    monkeypatch.setenv("TTS_LARGEST_ROW", "1")
+    with pytest.raises(ConfigError, match=r"the list of candidates of the problem 'sums/1' was not stored.*nothing was added"):
+        store.adopt("mine", {"configuration": {}}, [(result(cell(0)), b""), (large(1), b"")])
+    assert store.studies() == []

@@ -77,6 +77,20 @@ def read_bounded(place: str, stream: Readable) -> bytes:
     return b"".join(parts)
 
 
+def pack(place: str, whole: bytes) -> bytes:
+    """Compress one row by zlib; `unpack` gives it back.
+
+    Args:
+        place: What names it in an error.
+        whole: The bytes of the row.
+
+    Raises:
+        ConfigError: It is too large to be read again.
+    """
+    check_row(place, len(whole))
+    return zlib.compress(whole, 1)
+
+
 def unpack(place: str, packed: bytes) -> bytes:
     """Return what was compressed by zlib, as one row.
 

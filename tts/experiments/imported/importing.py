@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import warnings
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,10 @@ from typing import Any, Final, NamedTuple
 
 from tts import tasks
 from tts.checks import check_text
-from tts.errors import ConfigError, unknown_name
+from tts.errors import ConfigError, shown, unknown_name
 from tts.experiments.analysis.pools import pools_of
 from tts.experiments.analysis.recorded_search import RecordedSearch
+from tts.experiments.datasets.unpacking import pack
 from tts.experiments.imported.building import Building, CountTokens, ImportReport, ProblemSamples
 from tts.experiments.imported.fields import SampleRow
 from tts.experiments.imported.files import check_form, check_used, samples_in
@@ -218,7 +218,8 @@ def _imported(samples: ProblemSamples, settings: ImportSettings, model: str, ver
         "prompt": samples.problem.prompt if samples.problem.prompt != samples.problem.id else None,
         "reference": samples.problem.answer, "tests": samples.tests, "texts": samples.texts, "task": settings.task,
     }  # fmt: skip
-    body = zlib.compress(json.dumps(source).encode("ascii"), 1)
+    place = f"the samples of the problem {shown(str(samples.problem.id))}"
+    body = pack(place, json.dumps(source).encode("ascii"))
     usage = Usage(
         prompt_tokens=samples.prompt_tokens * len(drawn),
         generated_tokens=sum(one.tokens for one in drawn), verifier_tokens=sum(one.verifier_tokens for one in drawn), samples=len(drawn),
@@ -229,8 +230,7 @@ def _imported(samples: ProblemSamples, settings: ImportSettings, model: str, ver
         setting=digest(task=settings.task, verdicts=settings.verdicts)[:16], verifiers=verifiers, strategy=_STRATEGY,
         budget={"samples": len(drawn)}, seed=0,
     )  # fmt: skip
-    shown = dataclasses.asdict(cell)
-    key = digest(cell=shown, drawn=(packed(drawn) or b"").hex(), source=body.hex())
+    key = digest(cell=dataclasses.asdict(cell), drawn=packed(place, drawn).hex(), source=body.hex())
     result = Result(
         cell=dataclasses.replace(cell, key=key), answer=None, right=None, confidence=math.nan, stopped_by="imported", usage=usage,
         drawn=drawn,

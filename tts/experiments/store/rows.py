@@ -9,17 +9,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tts.errors import shown
+from tts.experiments.datasets.unpacking import LARGEST_ROW, largest_row, pack
 from tts.experiments.store.bodies import damage_error, packed_value, reading, value_in, whole_record
 from tts.experiments.study.record import Cell, RecordedSample, Result, StoredRun
 from tts.trace.trace import plain_values
 from tts.types import Usage
 
 CONDITION: Final = ("dataset", "model", "setting", "verifiers", "strategy", "budget")
+_OTHER_COLUMNS: Final = 4096  # bytes beside the large columns of a row
 _APART: Final = frozenset({"cell", "usage", "confidence", "lost_tokens", "drawn"})  # fields of a result with their own format
 
 
@@ -155,11 +156,66 @@ def tokens_of(row: int, body: str) -> int:
         return whole_record(Usage(**value_in(body, dict)["usage"])).tokens
 
 
-def packed(drawn: Sequence[RecordedSample] | None) -> bytes | None:
-    """Return candidates as compressed bytes; None: they were not recorded."""
-    if drawn is None:
-        return None
-    return zlib.compress(to_json(plain_values(drawn)).encode("ascii"), 1)
+class ResultRow(NamedTuple):
+    """A result as its columns.
+
+    Args:
+        failed: Whether it has an error.
+        body: Its body.
+        drawn: Its packed candidates; None: there are none.
+        trace: Its search; None: it is not recorded.
+        lines: What was left out because no row may be that large, in one line each.
+    """
+
+    failed: bool
+    body: str
+    drawn: bytes | None
+    trace: bytes | None
+    lines: tuple[str, ...]
+
+
+def row_of(result: Result, trace: bytes | None) -> ResultRow:
+    """Return the columns of a result. What no command could read again is left out, with a warning of the result that says so.
+
+    Args:
+        result: The result.
+        trace: Its search; None: it is not recorded.
+    """
+    lines, most = list[str](), largest_row() - _OTHER_COLUMNS
+
+    def fits(what: str, size: int) -> bool:
+        if size > most:
+            rule = f"more than the {largest_row() >> 20:,} MiB that one row may have"
+            cure = f"before a run, {LARGEST_ROW}=256 in the environment (MiB) raises that"
+            lines.append(f"{what} of the problem {shown(result.cell.problem)} was not stored: {size:,} bytes are {rule}; {cure}")
+        return size <= most
+
+    if not fits("the answer", len(result_body(result))):
+        result = dataclasses.replace(result, answer=None, right=None, stopped_by="failed", error=lines[0], failures={}, warnings=())
+    drawn = None if result.drawn is None else _json_bytes(result.drawn)
+    if drawn is not None and not fits("the list of candidates", len(result_body(result)) + len(drawn)):
+        drawn = None
+    if trace is not None and not fits("the search", len(trace)):
+        trace = None
+    body = result_body(dataclasses.replace(result, warnings=(*result.warnings, *lines)))
+    return ResultRow(result.error is not None, body, None if drawn is None else pack("candidates", drawn), trace, tuple(lines))
+
+
+def packed(place: str, drawn: Sequence[RecordedSample]) -> bytes:
+    """Return candidates as compressed bytes.
+
+    Args:
+        place: What names them in an error.
+        drawn: The candidates.
+
+    Raises:
+        ConfigError: They are too large for one row.
+    """
+    return pack(place, _json_bytes(drawn))
+
+
+def _json_bytes(drawn: Sequence[RecordedSample]) -> bytes:
+    return to_json(plain_values(drawn)).encode("ascii")
 
 
 def _unpack_samples(number: int, drawn: bytes) -> tuple[RecordedSample, ...]:

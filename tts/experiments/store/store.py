@@ -12,6 +12,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
@@ -27,9 +28,8 @@ from tts.experiments.store.rows import (
     condition_body,
     condition_of,
     identity_of,
-    packed,
-    result_body,
     result_of,
+    row_of,
     runs_of,
     to_json,
     tokens_of,
@@ -39,6 +39,10 @@ from tts.experiments.study.record import RESULT_VERSION, Cell, CellCounts, Resul
 
 _PAGE: Final = 1000  # results read in one query
 _BATCH: Final = 10_000  # cells added in one transaction
+
+
+class LargeRow(UserWarning):
+    """A part of a result was not stored, because no command would read it again. The text says which, and how to raise the bound."""
 
 
 def default_store() -> Path:
@@ -163,6 +167,9 @@ class Store:
 
         Args:
             name, snapshot: as in `begin`. finished: results, each with what its samples were imported from, in the caller's format.
+
+        Raises:
+            ConfigError: a result is too large for one row. The store is unchanged.
         """
         with self._writing() as db:
             study = self.begin(name, snapshot)
@@ -170,7 +177,8 @@ class Store:
             for result, source in finished:
                 self.add(study, [result.cell])
                 if not db.execute("SELECT 1 FROM results JOIN cells ON id = cell WHERE key = ?", (result.cell.key,)).fetchone():
-                    self.finish("", result)
+                    if lines := self._finish("", result):
+                        raise ConfigError(lines[0], hint="nothing was added")
                     db.execute("INSERT INTO sources SELECT id, ? FROM cells WHERE key = ?", (source, result.cell.key))
         return study
 
@@ -222,7 +230,7 @@ class Store:
                 )
 
     def finish(self, worker: str, result: Result, trace: bytes | None = None) -> bool:
-        """Store the result of a cell, in one transaction. The first result of a cell stays.
+        """Store the result of a cell, in one transaction. The first result of a cell stays. A part too large to be read again is left out.
 
         Args:
             result: its `lost_tokens` is ignored: the store counts them. trace: the whole search, in the caller's format.
@@ -232,8 +240,18 @@ class Store:
 
         Raises:
             ConfigError: the cell was never added.
+
+        Warns:
+            LargeRow: a part of the result was left out.
         """
-        key = result.cell.key
+        lines = self._finish(worker, result, trace)
+        for line in lines or ():
+            warnings.warn(LargeRow(line), stacklevel=2)
+        return lines is not None
+
+    def _finish(self, worker: str, result: Result, trace: bytes | None = None) -> tuple[str, ...] | None:
+        """Store a result, and return what was left out of it; None: another worker was first."""
+        key, row = result.cell.key, row_of(result, trace)
         with self._writing() as db:
             found = db.execute("SELECT id, cell FROM cells LEFT JOIN results ON id = cell WHERE key = ?", (key,)).fetchone()
             if found is None:
@@ -242,15 +260,15 @@ class Store:
             db.execute("DELETE FROM attempts WHERE id = ?", (_attempt(db, worker, key),))
             if finished is not None:
                 _lose(db, cell, worker, result.usage.tokens)
-                return False
-            row = (cell, result.error is not None, result_body(result), packed(result.drawn))
-            db.execute("INSERT INTO results (cell, failed, body, drawn) VALUES (?, ?, ?, ?)", row)
-            if trace is not None:
-                db.execute("INSERT INTO traces (cell, trace) VALUES (?, ?)", (cell, trace))
+                return None
+            db.execute("INSERT INTO results (cell, failed, body, drawn) VALUES (?, ?, ?, ?)", (cell, row.failed, row.body, row.drawn))
+            if row.trace is not None:
+                db.execute("INSERT INTO traces (cell, trace) VALUES (?, ?)", (cell, row.trace))
             db.execute(CHECKSUMS)  # a store of an earlier revision has none
-            db.execute("INSERT OR REPLACE INTO checksums (cell, sha256) VALUES (?, ?)", (cell, checksum(key, *row[1:], trace)))
+            sha256 = checksum(key, row.failed, row.body, row.drawn, row.trace)
+            db.execute("INSERT OR REPLACE INTO checksums (cell, sha256) VALUES (?, ?)", (cell, sha256))
             db.execute("DELETE FROM unfinished WHERE cell = ?", (cell,))
-        return True
+        return row.lines
 
     def release(self, worker: str, keys: Iterable[str]) -> None:
         """Return leases: the cells are pending again, and their recorded tokens are lost."""
