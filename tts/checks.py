@@ -7,6 +7,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, NoneType, UnionType
@@ -31,7 +32,7 @@ def check_complete(part: Any) -> None:
 
 
 def check_part(part: Any, base: type, what: str, awaited: str = "") -> None:
-    """Raise ConfigError unless a part is an object of a base class, and its methods are async where they will be awaited.
+    """Raise ConfigError unless a part is an object of a base class, and its methods can be called and awaited as those of that class.
 
     Args:
         what: the part in the error, such as "the verifier".
@@ -52,10 +53,34 @@ def _check_methods(cls: type, base: type, awaited: str) -> None:
         if name.startswith("_") or not isinstance(method, FunctionType) or {*method.__code__.co_freevars} - {"__class__"}:
             continue
         place, is_async = f"the method {cls.__module__}:{cls.__qualname__}.{name}", inspect.iscoroutinefunction(method)
+        if not _takes(inspect.signature(getattr(cls, name)), contract, is_bound=not isinstance(inspect.getattr_static(cls, name), staticmethod)):
+            line = f"{'async ' if inspect.iscoroutinefunction(contract) else ''}def {name}{_plain(contract)}"
+            raise ConfigError(f"{place} has the parameters {_plain(method)}, but will be called with others", hint=f"write {line}")
         if name == awaited and not is_async:
             raise ConfigError(f"{place} is not async, but will be awaited", hint=f"write async def {name}, without yield")
         if is_async and not inspect.iscoroutinefunction(contract):
             raise ConfigError(f"{place} is async, but will not be awaited", hint=f"write def {name}")
+
+
+def _takes(given: inspect.Signature, contract: FunctionType, *, is_bound: bool) -> bool:
+    """Return whether a method takes the arguments of its contract, all in their order or all by name; `is_bound`: also the object itself."""
+    _, *parameters = inspect.signature(contract).parameters.values()
+    place = (None,) if is_bound else ()
+    named = {one.name: None for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    for in_order in (True, False):
+        ordered = [one.name for one in parameters if one.name not in named] if in_order else []
+        by_name = named if in_order else {one.name: None for one in parameters}
+        with suppress(TypeError):
+            given.bind(*place, *ordered, **by_name)
+            return True
+    return False
+
+
+def _plain(function: Any) -> str:
+    """Return the parameters of a function as text, without annotations."""
+    signature = inspect.signature(function)
+    plain = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
 
 
 _LARGE = 2**63  # what no count and no other number of a search reaches

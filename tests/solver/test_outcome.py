@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -103,6 +104,69 @@ def test_a_method_of_the_wrong_kind_is_refused_before_anything_is_spent(options:
         tts.Solver(**{"models": "toy", **options})
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+async def score_without_calls(self: Any, problem: Any, trajectories: Any) -> Any:
+    return [tts.StepScores(whole=0.5) for _ in trajectories]
+
+
+async def score_with_more(self: Any, problem: Any, trajectories: Any, calls: Any, temperature: float) -> Any:
+    return [tts.StepScores(whole=temperature) for _ in trajectories]
+
+
+async def score_by_any_names(self: Any, *asked: Any, scale: float = 0.5) -> Any:
+    return [tts.StepScores(whole=scale) for _ in asked[1]]
+
+
+async def no_arguments(self: Any) -> Any:
+    return []
+
+
+def no_plain_arguments(self: Any) -> Any:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("role", "base", "methods", "line"),
+    [
+        ("verifiers", tts.Verifier, {"score": score_without_calls}, "async def score(self, problem, trajectories, calls)"),
+        ("verifiers", tts.Verifier, {"score": score_with_more}, "async def score(self, problem, trajectories, calls)"),
+        (
+            "verifiers",
+            tts.Verifier,
+            {"score": score_by_any_names, "bound": lambda self, tokens: 0},
+            "def bound(self, prefix_tokens, new_tokens)",
+        ),
+        ("strategy", tts.Strategy, {"run": no_arguments}, "async def run(self, search)"),
+        ("task", tts.Task, {"extract": no_plain_arguments}, "def extract(self, text)"),
+        ("task", tts.Task, {"extract": staticmethod(lambda: None)}, "def extract(self, text)"),
+        ("models", ToyBackend, {"open": no_arguments}, "async def open(self, prompts)"),
+        ("models", ToyBackend, {"release": no_plain_arguments}, "def release(self, handles)"),
+    ],
+)
+def test_a_method_that_cannot_be_called_is_refused_with_the_line_to_write(role: str, base: type, methods: Any, line: str) -> None:
+    own = type("Own", (base,), {**methods, "__module__": __name__})()
+    with pytest.raises(tts.ConfigError) as caught:
+        tts.Solver(**{"models": "toy", role: own})
+    assert "test_outcome:Own." in str(caught.value)
+    assert f"but will be called with others (hint: write {line})" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("base", "methods", "line"),
+    [
+        (tts.StopRule, {"should_stop": no_plain_arguments}, "def should_stop(self, candidates)"),
+        (tts.Selection, {"select": no_arguments}, "async def select(self, candidates, search)"),
+    ],
+)
+def test_a_part_of_a_plan_that_cannot_be_called_is_refused_with_the_line_to_write(base: type, methods: Any, line: str) -> None:
+    with pytest.raises(tts.ConfigError, match=rf"but will be called with others \(hint: write {re.escape(line)}\)"):
+        tts.BestOfN(n=3) | part(base, **methods)
+
+
+def test_a_method_may_name_its_parameters_as_it_likes() -> None:
+    own = part(tts.Verifier, score=score_by_any_names)
+    assert tts.solve(SUM, 200, model="toy", verifier=own, strategy="best_of_n(n=2) | best").answer is not None
 
 
 def returning(value: Any) -> Callable[..., Any]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import sys
+import threading
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.verifiers.paths import NoCalls, path, scored
+from tests.support.guard import LIMIT_S
+from tests.verifiers.paths import PROBLEM, NoCalls, path, scored
 from tts.errors import VerifierError
 from tts.types import Problem
 from tts.verifiers.function import FunctionVerifier
@@ -35,3 +41,71 @@ def test_a_function_that_leaves_the_interpreter_is_a_failure_of_the_verifier(fun
 def test_what_is_no_score_is_refused(value: Any, message: str) -> None:
     with pytest.raises(VerifierError, match=message):
         scored(FunctionVerifier(lambda problem, text: value), path([-1.0], text="7"), calls=CALLS)
+
+
+class Judge:
+    """An async function that a plain one makes; the test decides when each goes on."""
+
+    def __init__(self, *, pause_at: int | None = None) -> None:
+        self.pause_at, self.made = pause_at, 0
+        self.paused, self.goes_on = threading.Event(), threading.Event()
+
+    def __call__(self, problem: Problem, text: str) -> Any:
+        if self.made == self.pause_at:
+            self.paused.set()
+            assert self.goes_on.wait(LIMIT_S)
+        self.made += 1
+        return self.reply()
+
+    async def reply(self) -> float:
+        await asyncio.sleep(LIMIT_S)
+        return 0.5
+
+
+async def cancel_scoring(judge: Judge, number: int, *, when_paused: bool) -> None:
+    """Score paths, cancel that in the middle, and let the thread that makes replies end."""
+    threads = {*threading.enumerate()}
+    scoring = asyncio.create_task(FunctionVerifier(judge).score(PROBLEM, [path([-1.0], text="7")] * number, CALLS))
+    if when_paused:
+        await asyncio.to_thread(judge.paused.wait, LIMIT_S)
+    while not when_paused and judge.made < number:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    scoring.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await scoring
+    judge.goes_on.set()
+    for thread in {*threading.enumerate()} - threads:
+        if thread.name == "tts-function":
+            await asyncio.to_thread(thread.join, LIMIT_S)
+
+
+@pytest.mark.parametrize("pause_at", [None, 0, 3])
+def test_no_reply_of_an_async_function_is_left_unawaited_where_scoring_is_cancelled(pause_at: int | None, monkeypatch: Any) -> None:
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda one: unraisable.append(one.exc_value))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asyncio.run(cancel_scoring(Judge(pause_at=pause_at), 100, when_paused=pause_at is not None))  # 64 are awaited at once
+        gc.collect()
+    assert unraisable == []
+
+
+def test_no_reply_is_left_unawaited_where_a_later_one_fails(monkeypatch: Any) -> None:
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda one: unraisable.append(one.exc_value))
+
+    async def reply() -> float:
+        return 0.5
+
+    def fails_at_last(problem: Problem, text: str) -> Any:
+        if text == "8":
+            raise ValueError("no luck")
+        return reply()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="no luck"):
+            scored(FunctionVerifier(fails_at_last), path([-1.0], text="7"), path([-1.0], text="8"), calls=CALLS)
+        gc.collect()
+    assert unraisable == []

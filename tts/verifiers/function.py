@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import math
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -55,31 +55,62 @@ class FunctionVerifier(Verifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return the function's scores; NaN for trajectories that the budget's time does not reach."""
         texts = [trajectory.judged_text for trajectory in trajectories]
-        said = await self._in_turn(problem, texts, calls.seconds_left())
-        later = [i for i, one in enumerate(said) if inspect.isawaitable(one)]
-        replies = await _at_once([said[i] for i in later], calls.seconds_left())
+        said = _Said()
+        try:
+            await said.collect(lambda text: _contained(self.fn, problem, text), texts, calls.seconds_left())
+            scores = said.values + [_LATE] * (len(texts) - len(said.values))
+            later = [i for i, one in enumerate(scores) if inspect.isawaitable(one)]
+            replies = await _at_once([scores[i] for i in later], calls.seconds_left())
+        finally:
+            said.close()
         for i, reply in zip(later, replies, strict=True):
-            said[i] = reply
-        return [StepScores(whole=math.nan) if one is _LATE else _scores(one) for one in said]
+            scores[i] = reply
+        return [StepScores(whole=math.nan) if one is _LATE else _scores(one) for one in scores]
 
-    async def _in_turn(self, problem: Problem, texts: Sequence[str], seconds: float | None) -> list[Any]:
-        """Call the function for each text in a worker thread, so that the event loop is not blocked; `_LATE` where time ran out."""
-        said: list[Any] = []
-        over = threading.Event()
+
+class _Said:
+    """What a function returned for texts, one after another; a coroutine that nobody awaited is closed with it."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._lock = threading.Lock()
+        self._over = False
+
+    async def collect(self, function: Callable[[str], Any], texts: Sequence[str], seconds: float | None) -> None:
+        """Call the function for each text in a worker thread, so that the event loop is not blocked, until the time has run out."""
 
         def work() -> None:
             for text in texts:
-                if over.is_set():
+                if self._over or not self._keep(function(text)):
                     return
-                said.append(_contained(self.fn, problem, text))
 
         try:
             with suppress(TimeoutError):  # the budget's: the function's own is contained
                 await asyncio.wait_for(in_thread(work), seconds)
         finally:
-            over.set()
-        known = list(said)
-        return known + [_LATE] * (len(texts) - len(known))
+            with self._lock:
+                self._over = True
+
+    def _keep(self, value: Any) -> bool:
+        """Keep a value that came in time."""
+        with self._lock:
+            if self._over:
+                _close(value)
+            else:
+                self.values.append(value)
+            return not self._over
+
+    def close(self) -> None:
+        """Close all coroutines, so that Python does not warn of those that were never awaited."""
+        for value in self.values:
+            _close(value)
+
+
+def _close(value: Any) -> None:
+    """Close a coroutine; one that has ended stays as it is."""
+    if isinstance(value, Coroutine):
+        with suppress(Exception):  # what the caller's code raises at its end has no one to read it
+            value.close()
 
 
 async def _at_once(asked: Sequence[Awaitable[Any]], seconds: float | None) -> list[Any]:
