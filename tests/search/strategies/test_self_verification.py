@@ -92,6 +92,13 @@ def test_without_verifications_it_is_a_vote_of_plain_samples() -> None:
     assert (mine.answer, mine.usage.tokens) == (plain.answer, plain.usage.tokens)
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_solution_that_was_drawn_to_learn_its_length_is_one_of_the_n(n: int) -> None:
+    for tokens in (5, 10, 20, 40, 300):
+        solution = solved(f"self_verification(n={n})", tokens=tokens)
+        assert 1 <= len(solution.candidates) <= n, tokens
+
+
 def test_the_split_follows_its_law() -> None:
     assert [SelfVerification(law=(1.0, 0.5)).split(units) for units in (1, 2, 16, 100)] == [0, 1, 4, 10]
     assert [SelfVerification().split(units) for units in (2, 30, 1000)] == [1, 4, 15], "the paper's exponent"

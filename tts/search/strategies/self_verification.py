@@ -103,7 +103,9 @@ class SelfVerification(Strategy):
         if votes is None:
             votes = self.split(await affordable_width(search, self.temperature, stepwise=False))
         if votes == 0:
-            await search.complete([search.root], None if self.n is None else self.n - len(search.candidates), temperature=self.temperature)
+            missing = None if self.n is None else self.n - len(search.candidates)  # one may have been drawn to learn its length
+            if missing != 0:
+                await search.complete([search.root], missing, temperature=self.temperature)
             return search.candidates
         begun, done = dict(search.left), 0
         try:
