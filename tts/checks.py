@@ -53,7 +53,9 @@ def _check_methods(cls: type, base: type, awaited: str) -> None:
         if name.startswith("_") or not isinstance(method, FunctionType) or {*method.__code__.co_freevars} - {"__class__"}:
             continue
         place, is_async = f"the method {cls.__module__}:{cls.__qualname__}.{name}", inspect.iscoroutinefunction(method)
-        if not _takes(inspect.signature(getattr(cls, name)), contract, is_bound=not isinstance(inspect.getattr_static(cls, name), staticmethod)):
+        if not _takes(
+            inspect.signature(getattr(cls, name)), contract, is_bound=not isinstance(inspect.getattr_static(cls, name), staticmethod)
+        ):
             line = f"{'async ' if inspect.iscoroutinefunction(contract) else ''}def {name}{_plain(contract)}"
             raise ConfigError(f"{place} has the parameters {_plain(method)}, but will be called with others", hint=f"write {line}")
         if name == awaited and not is_async:
@@ -63,7 +65,7 @@ def _check_methods(cls: type, base: type, awaited: str) -> None:
 
 
 def _takes(given: inspect.Signature, contract: FunctionType, *, is_bound: bool) -> bool:
-    """Return whether a method takes the arguments of its contract, all in their order or all by name; `is_bound`: also the object itself."""
+    """Return whether a method takes the arguments of its contract, in their order or by name; `is_bound`: also the object itself."""
     _, *parameters = inspect.signature(contract).parameters.values()
     place = (None,) if is_bound else ()
     named = {one.name: None for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}

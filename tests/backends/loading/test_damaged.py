@@ -17,6 +17,7 @@ pytest.importorskip("gguf")
 
 from tests.backends.conftest import tiny_model, tiny_tokenizer  # noqa: E402 - torch comes first
 from tests.backends.loading.test_gguf import saved  # noqa: E402
+from tests.support.damage import mutated  # noqa: E402
 from tests.support.repeats import repeats  # noqa: E402
 from tts.backends.engine.weights import read_checkpoint  # noqa: E402
 from tts.backends.loading.models import load, load_tokenizer  # noqa: E402
@@ -30,24 +31,6 @@ READERS: dict[str, Read] = {
     "tokenizer": lambda record: load_tokenizer(record.location or ""),
 }
 MOST_MIB = 200
-
-
-def mutated(content: bytes, draw: np.random.Generator) -> bytes:
-    """Return a content with one fault: a cut, other bytes, other numbers, or a piece that is missing or twice."""
-    at = int(draw.integers(len(content) if draw.random() < 0.3 else min(len(content), 6000)))
-    kind = draw.integers(6)
-    if kind == 0:
-        return content[:at]
-    if kind == 1:
-        return content[:at] + draw.bytes(1) + content[at + 1 :]
-    if kind == 2:
-        number = (0, 1, 255, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)[draw.integers(8)]
-        return content[:at] + struct.pack("<Q", number) + content[at + 8 :]
-    if kind == 3:
-        return content[:at] + draw.bytes(16) + content[at + 16 :]
-    if kind == 4:
-        return content[:at] + content[at + int(draw.integers(1, 64)) :]
-    return content[:at] + content[max(0, at - 32) :]
 
 
 def assert_read_or_refused(read: Read, record: ModelRecord) -> bool:

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
+import os
+import pickle
+import subprocess
+import sys
 import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tts
 from tests.experiments.imported.test_logs import write_log
+from tests.support.damage import mutated
+from tests.support.guard import LIMIT_S
+from tests.support.repeats import repeats
 from tts.errors import ConfigError
-from tts.experiments.datasets.files import load, read_parquet
+from tts.experiments.datasets.files import load
+from tts.experiments.datasets.parquet import LENGTH_BYTES, read_parquet
+from tts.experiments.datasets.parquet.pages import pages_of
+from tts.experiments.datasets.parquet.rows import rows_of
+from tts.experiments.datasets.rows import BadRow
 from tts.experiments.datasets.unpacking import LARGEST_ROW, largest_row
 
 MIB = 1 << 20
@@ -130,8 +144,190 @@ def test_a_row_of_parquet_is_bounded(tmp_path, kind, dictionary):
     path = tmp_path / "rows.parquet"
     parquet.write_table(pa.table(parquet_bombs()[kind]), path, compression="zstd", use_dictionary=dictionary)
     before = pa.total_allocated_bytes()
-    assert_refused(lambda: list(read_parquet(path)), "rows.parquet")
+    assert_refused(lambda: list(rows_of(path)), "rows.parquet")
     assert pa.total_allocated_bytes() <= before + 8 * MIB
+
+
+def varint(number: int, length: int = 0) -> bytes:
+    """Return a number in Thrift's compact protocol, with as many bytes as asked for."""
+    rest, parts = number << 1, list[int]()
+    while rest or not parts or len(parts) < length:
+        parts.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([*parts[:-1], parts[-1] & 127])
+
+
+def state(path: Path, true: int, stated: int) -> None:
+    """Let the footer of a Parquet file state another number."""
+    content = path.read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    assert varint(true) in content[footer:]
+    path.write_bytes(content[:footer] + content[footer:].replace(varint(true), varint(stated, len(varint(true)))))
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_a_footer_that_states_less_than_its_pages_have_deceives_nobody(tmp_path, dictionary):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(
+        pa.table({"problem": ["a", "x" * BOMB]}), path, compression="zstd", use_dictionary=dictionary, write_statistics=False
+    )
+    true = parquet.ParquetFile(path).metadata.row_group(0).column(0).total_uncompressed_size
+    state(path, true, 100)
+    assert parquet.ParquetFile(path).metadata.row_group(0).column(0).total_uncompressed_size == 100
+    assert_refused(lambda: list(rows_of(path)), "rows.parquet, column 'problem': one of its pages has more than 8 MiB")
+
+
+def test_a_dictionary_of_a_lying_footer_is_held_in_few_rows(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "rows.parquet"
+    rows = [f"{i} " + "x" * MIB for i in range(2)] * 20
+    parquet.write_table(pa.table({"problem": rows}), path, compression="zstd", write_statistics=False)
+    true = parquet.ParquetFile(path).metadata.row_group(0).column(0).total_uncompressed_size
+    state(path, true, 100)
+    before, most = pa.total_allocated_bytes(), 0
+    for (_, row), text in zip(rows_of(path), rows, strict=True):
+        most = max(most, pa.total_allocated_bytes() - before)
+        assert row == {"problem": text}
+    assert most < 12 * MIB
+
+
+def test_texts_of_lists_that_repeat_their_beginnings_are_bounded(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path, parts = tmp_path / "rows.parquet", ["x" * 10_000 + str(i) for i in range(2000)]
+    table = pa.table({"problem": ["a"], "parts": [parts]})
+    parquet.write_table(table, path, use_dictionary=False, column_encoding={"parts.list.element": "DELTA_BYTE_ARRAY"})
+    assert_refused(lambda: list(rows_of(path)), "rows.parquet, column 'parts.list.element': one of its pages")
+
+
+def test_columns_that_share_their_pages_are_refused(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pa.table({"problem": [str(i) for i in range(20_000)]}), path, compression="none", use_dictionary=False)
+    true = parquet.ParquetFile(path).metadata.row_group(0).column(0).total_compressed_size
+    state(path, true, 4 * true)
+    with pytest.raises(ConfigError, match=r"rows\.parquet: it is damaged: its columns have more bytes than the file"):
+        list(read_parquet(path))
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd", "snappy", "gzip"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_the_headers_of_pages_state_what_is_unpacked(tmp_path, compression, version):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "rows.parquet"
+    table = pa.table({"problem": ["a" * i for i in range(2000)], "parts": [["x", "y" * i] for i in range(2000)], "n": list(range(2000))})
+    settings = {"compression": compression, "data_page_version": version, "row_group_size": 700, "data_page_size": 10_000}
+    parquet.write_table(table, path, write_statistics=False, **settings)
+    metadata = parquet.ParquetFile(path).metadata
+    with path.open("rb") as content:
+        for column in (metadata.row_group(at).column(i) for at in range(metadata.num_row_groups) for i in range(3)):
+            pages = list(pages_of(content, column))
+            headers = column.total_uncompressed_size - sum(page.size for page in pages)
+            assert 0 < headers < 100 * len(pages)  # the footer counts them, too
+            assert sum(page.values for page in pages) == column.num_values
+    assert [row for _, row in rows_of(path)] == table.to_pylist()
+
+
+def refusal_of(path: Path) -> str:
+    """Return why a Parquet file is refused; "" where it is read."""
+    try:
+        list(read_parquet(path))
+    except ConfigError as refusal:
+        return str(refusal)
+    return ""
+
+
+@repeats(6, 300, "count")
+def test_a_damaged_parquet_file_is_read_or_refused_in_one_line(tmp_path, count):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path, draw = tmp_path / "rows.parquet", np.random.default_rng(7)
+    rows = [{"problem": f"q{i % 50}", "parts": ["a", None, str(i)], "of": {"a": "b" * (i % 9)}, "x": i / 7} for i in range(300)]
+    parquet.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
+    whole, refusals = path.read_bytes(), list[str]()
+    for _ in range(count):
+        path.write_bytes(mutated(whole, draw))
+        refusals.append(refusal_of(path))
+    assert all("\n" not in refusal and len(refusal) < 500 for refusal in refusals)
+    assert sum(map(bool, refusals)) > count / 4
+
+
+def test_a_file_that_ends_the_process_that_reads_it_is_one_line(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    reader = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"]
+    monkeypatch.setattr("tts.experiments.datasets.parquet.python_command", lambda module: reader)
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ConfigError, match=r"rows\.parquet is no Parquet file that can be read: pyarrow ended the process") as refused:
+        load(path=str(tmp_path / "rows.parquet"))
+    assert "\n" not in str(refused.value)
+
+
+def test_the_process_that_reads_a_file_names_no_code(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    body = pickle.dumps(("row", "row 1", {"problem": print}))
+    reader = f"import sys; sys.stdout.buffer.write({len(body).to_bytes(LENGTH_BYTES, 'little') + body!r})"
+    monkeypatch.setattr("tts.experiments.datasets.parquet.python_command", lambda module: [sys.executable, "-c", reader])
+    with pytest.raises(pickle.UnpicklingError, match=r"builtins\.print is no plain value"):
+        list(read_parquet(tmp_path / "rows.parquet"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the limit of memory needs /proc")
+def test_the_process_that_reads_a_file_has_a_limit_of_memory():
+    told = """
+import sys
+from tts.experiments.datasets.parquet.rows import _limit_memory
+_limit_memory()
+try:
+    bytearray(1 << 30)
+except MemoryError:
+    sys.exit(7)
+"""
+    command = [sys.executable, "-c", told]
+    assert (
+        subprocess.run(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False, timeout=LIMIT_S).returncode == 7
+    )
+
+
+def test_values_of_each_type_come_out_of_the_process(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    row = {
+        "problem": "q", "i": 1 << 60, "x": 0.5, "b": True, "raw": b"\xff", "of": {"a": None, "parts": ["x"]}, "d": decimal.Decimal("1.50"),
+        "day": datetime.date(2026, 1, 2), "at": datetime.datetime(2026, 1, 2, 3, 4, 5, 6), "long": datetime.timedelta(seconds=3),
+    }  # fmt: skip
+    zoned = pa.array([1], pa.timestamp("us", tz="UTC"))
+    times = pa.array([1 << 62, 0], pa.timestamp("us"))  # the first is after the last year of Python
+    table = pa.Table.from_pylist([row]).append_column("zoned", zoned)
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    assert list(read_parquet(tmp_path / "rows.parquet")) == [("row 1", {**row, "zoned": "1970-01-01 00:00:00.000001+00:00"})]
+    parquet.write_table(pa.table({"problem": ["q", "p"], "at": times}), tmp_path / "late.parquet")
+    (_, bad), (_, good) = read_parquet(tmp_path / "late.parquet")
+    assert isinstance(bad, BadRow)
+    assert good == {"problem": "p", "at": datetime.datetime(1970, 1, 1)}
+
+
+def test_a_reader_ends_where_no_more_rows_are_wanted(tmp_path, monkeypatch):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    started: list[Any] = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **named: started.append(popen(*a, **named)) or started[-1])
+    parquet.write_table(pa.table({"problem": [str(i) for i in range(50_000)]}), tmp_path / "rows.parquet")
+    assert len(load(path=str(tmp_path / "rows.parquet"), limit=3)) == 3
+    assert started[0].poll() is not None
 
 
 def test_rows_within_the_bound_are_read_as_written(tmp_path):

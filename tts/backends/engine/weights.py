@@ -64,8 +64,8 @@ def read_folder(record: ModelRecord, folder: Path) -> Checkpoint:
     """
     try:
         with quiet():
-            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             generation = _generation(folder)
         weights = _weights(folder)
     except NOT_LOADED as failure:

@@ -62,10 +62,12 @@ def load_tokenizer(name: str) -> Any:
         return tokenizer_from_gguf(read_gguf(path))
     if path is None and record.source != "hub":
         raise ConfigError(f"model {name!r} has no tokenizer to load", hint="name a folder, or a model of the Hub")
-    return local_first(record, partial(transformers.AutoTokenizer.from_pretrained, str(path or record.location)))
+    return local_first(record, partial(transformers.AutoTokenizer.from_pretrained, str(path or record.location), trust_remote_code=False))
 
 
 def _read(location: str, dtype: torch.dtype, *, local_files_only: bool) -> LoadedModel:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local_files_only)
-    model = transformers.AutoModelForCausalLM.from_pretrained(location, dtype=dtype, local_files_only=local_files_only)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local_files_only, trust_remote_code=False)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        location, dtype=dtype, local_files_only=local_files_only, trust_remote_code=False
+    )
     return LoadedModel(model, tokenizer, weights_digest(model))

@@ -54,8 +54,8 @@ class ModelFiles:
 
 def _read(location: str, *, local_files_only: bool) -> tuple[Any, Any, Any]:
     """Return a model's configuration, its generation settings or None, and its tokenizer."""
-    config = transformers.AutoConfig.from_pretrained(location, local_files_only=local_files_only)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local_files_only)
+    config = transformers.AutoConfig.from_pretrained(location, local_files_only=local_files_only, trust_remote_code=False)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local_files_only, trust_remote_code=False)
     try:
         generation = transformers.GenerationConfig.from_pretrained(location, local_files_only=local_files_only)
     except OSError:  # many models have none

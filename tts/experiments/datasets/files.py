@@ -6,17 +6,14 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
 
-from tts.errors import ConfigError, missing_extra
+from tts.errors import ConfigError
 from tts.experiments.datasets import DataSet
+from tts.experiments.datasets.parquet import read_parquet
 from tts.experiments.datasets.programs import read_row
 from tts.experiments.datasets.rows import BadRow, Fields, PlacedRow, collect
-from tts.experiments.datasets.unpacking import bounded_lines, check_row, check_whole, largest_row, unpacked_size
+from tts.experiments.datasets.unpacking import bounded_lines, check_row, largest_row
 from tts.types import Problem
-
-_ROWS: Final = 256  # of Parquet, held at once
-_VALUE: Final = 8  # bytes that a value of Parquet has in memory, at least
 
 
 def load(
@@ -113,57 +110,6 @@ def read_csv(file: Path) -> Iterator[PlacedRow]:
                 yield place, dict(zip(header, cells, strict=True))
             elif cells:
                 yield place, BadRow(f"its values are {len(cells)}, but the header has {len(header)} columns")
-
-
-def read_parquet(file: Path) -> Iterator[PlacedRow]:
-    """Yield the rows of a Parquet file.
-
-    Raises:
-        MissingDependency: pyarrow is not installed. ConfigError: it is no Parquet file.
-    """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as absent:
-        raise missing_extra("pyarrow", "experiments", "reading a Parquet file") from absent
-    number = 0
-    try:
-        with parquet.ParquetFile(file) as whole:
-            metadata, repeated = whole.metadata, _repeated(whole.schema)
-        for at in range(metadata.num_row_groups):
-            rows = _rows_at_once(file, metadata.row_group(at))
-            # without `pre_buffer`, or it would hold all that it has read; equal texts of lists are held once, or one row could be any size
-            with parquet.ParquetFile(file, pre_buffer=False, read_dictionary=repeated) as group:
-                for batch in group.iter_batches(rows, row_groups=[at]):
-                    small = sum(map(unpacked_size, batch.columns)) <= largest_row()
-                    for i in range(batch.num_rows):
-                        number += 1
-                        if not small:
-                            check_row(f"{file.name}, row {number}", sum(unpacked_size(column.slice(i, 1)) for column in batch.columns))
-                        yield (
-                            f"row {number}",
-                            {name: column[i].as_py() for name, column in zip(batch.schema.names, batch.columns, strict=True)},
-                        )
-    except (pyarrow.ArrowException, UnicodeDecodeError) as failure:
-        raise ConfigError(f"{file.name} is no Parquet file that can be read: {str(failure).splitlines()[0]}") from failure
-
-
-def _repeated(schema: Any) -> list[str]:
-    """Return the paths of texts within lists."""
-    columns = [schema.column(i) for i in range(len(schema.names))]
-    return [one.path for one in columns if one.max_repetition_level and one.physical_type == "BYTE_ARRAY"]
-
-
-def _rows_at_once(file: Path, group: Any) -> int:
-    """Return how many rows of a group are held at once: each of their texts may be as long as all different ones together.
-
-    Raises:
-        ConfigError: the group is too large for the size of the file.
-    """
-    columns = [group.column(i) for i in range(group.num_columns)]
-    check_whole(file, sum(max(_VALUE * one.num_values, one.total_uncompressed_size) for one in columns))
-    texts = sum(one.total_uncompressed_size for one in columns if one.physical_type.endswith("BYTE_ARRAY"))
-    return max(1, min(_ROWS, largest_row() // max(1, texts)))
 
 
 _READERS: dict[str, Callable[[Path], Iterator[PlacedRow]]] = {".jsonl": read_json_lines, ".csv": read_csv, ".parquet": read_parquet}

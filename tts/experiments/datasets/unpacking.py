@@ -52,6 +52,16 @@ def check_row(place: str, size: int) -> None:
         raise ConfigError(f"{place}: it has more than {most >> 20:,} MiB, the most that one row may have", hint=_cure())
 
 
+def check_page(place: str, size: int) -> None:
+    """Refuse a page of several rows, which is unpacked at once, if it is too large.
+
+    Raises:
+        ConfigError: It is.
+    """
+    if size > (most := _ROWS_AT_ONCE * largest_row()):
+        raise ConfigError(f"{place}: one of its pages has more than {most >> 20:,} MiB, the most that is unpacked at once", hint=_cure())
+
+
 def check_whole(file: Path, size: int) -> None:
     """Refuse a packed file that becomes too large for its size.
 

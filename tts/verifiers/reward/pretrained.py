@@ -21,7 +21,7 @@ def tokenizer_of(model: ModelRecord) -> Any:
         raise missing_extra("transformers", "engine", "a reward model's tokenizer") from failure
     where = _location(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(where, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(where, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as failure:
         if model.source != "hub":
             raise _unavailable(model, "tokenizer", failure) from failure
@@ -43,7 +43,7 @@ def _from_hub(model: ModelRecord, kind: Any) -> Any:
             hint="give the local folder of a saved model",
         )
     try:
-        return kind.from_pretrained(model.location)
+        return kind.from_pretrained(model.location, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as failure:
         raise _unavailable(model, "tokenizer", failure) from failure
 
@@ -57,7 +57,7 @@ def config_of(model: ModelRecord) -> Any:
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(_location(model), local_files_only=True)
+        return AutoConfig.from_pretrained(_location(model), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as failure:
         raise _unavailable(model, "configuration", failure) from failure
 

@@ -1,0 +1,93 @@
+"""The rows of a Parquet file, read in a process of its own.
+
+Idea: pyarrow trusts a file's numbers. A damaged or hostile file takes gigabytes, or ends the process by a fault of memory. So a process
+    with a limit on its memory reads the file (`rows.py`), and sends plain values.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+from tts.errors import ConfigError, missing_extra
+from tts.experiments.datasets.rows import BadRow, PlacedRow
+from tts.tasks.worker import python_command
+
+LENGTH_BYTES: Final = 8  # before each message
+# What a message may hold beside numbers, texts, lists and mappings. Another process wrote it, so it names nothing else.
+PLAIN: Final = frozenset(
+    {
+        *(("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")),
+        ("decimal", "Decimal"),
+    }
+)
+
+
+def read_parquet(file: Path) -> Iterator[PlacedRow]:
+    """Yield the rows of a Parquet file. A value of another type than Python's own is its text.
+
+    Raises:
+        MissingDependency: pyarrow is not installed.
+        ConfigError: it is no Parquet file, or damaged, or becomes too large.
+        OSError: it cannot be read.
+    """
+    if not _has_pyarrow():
+        raise missing_extra("pyarrow", "experiments", "reading a Parquet file")
+    command = [*python_command("tts.experiments.datasets.parquet.rows"), str(file)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    reader = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
+    )
+    assert reader.stdout is not None, "opened as a pipe"
+    try:
+        while (message := _received(file, reader.stdout)) is not None:
+            kind, *told = message
+            if kind == "refused":
+                raise ConfigError(told[0], hint=told[1])
+            if kind == "unreadable":
+                raise OSError(*told)
+            yield told[0], BadRow(told[1]) if kind == "bad" else told[1]
+    finally:
+        reader.stdout.close()
+        reader.kill()
+        reader.wait()
+
+
+def _has_pyarrow() -> bool:
+    try:
+        return importlib.util.find_spec("pyarrow") is not None
+    except ValueError:  # it is marked as absent
+        return False
+
+
+def _received(file: Path, stream: IO[bytes]) -> tuple[Any, ...] | None:
+    """Return the next message; None after the last row.
+
+    Raises:
+        ConfigError: the process ended without a last message.
+    """
+    size = int.from_bytes(stream.read(LENGTH_BYTES), "little")
+    body = stream.read(size)
+    if not body or len(body) < size:
+        raise ConfigError(
+            f"{file.name} is no Parquet file that can be read: pyarrow ended the process that read it, or took too much memory",
+            hint="write it anew, or as .jsonl",
+        )
+    message = _Plain(io.BytesIO(body)).load()
+    return None if message[0] == "end" else message
+
+
+class _Plain(pickle.Unpickler):
+    """Reads plain values."""
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        if (module_name, global_name) not in PLAIN:
+            raise pickle.UnpicklingError(f"{module_name}.{global_name} is no plain value")
+        return super().find_class(module_name, global_name)
