@@ -2,6 +2,9 @@
 
 Idea: the C handler of a signal writes its number into a pipe at once, whatever the interpreter does. The watchdog reads the pipe. It
     kills its parent if that has neither ended nor begun to end in order after a few seconds.
+
+On Windows there is no watchdog: signals have no pipe there, and no process ends the server by force. Where a part blocks the interpreter,
+Ctrl-C has no effect, and the process must be ended with `taskkill /F`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ _SECONDS = 128  # added to seconds in the pipe; the numbers of signals are below
 
 @contextmanager
 def kill_if_blocked() -> Generator[Callable[[int], None]]:
-    """Watch over this process for the block: SIGINT and SIGTERM end it, by force if they have to.
+    """Watch over this process for the block: SIGINT and SIGTERM end it, by force if they have to; on Windows only in order.
 
     Yields:
         A function that states in how many seconds the process will have ended.
