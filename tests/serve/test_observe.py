@@ -157,6 +157,18 @@ def test_a_trace_that_no_gateway_wrote_takes_bounded_memory_and_is_not_found(cli
     assert caplog.text.count(f"the store cannot be read: the trace of the search {number} in the store memory") == 3
 
 
+@pytest.mark.parametrize(
+    "body", [zlib.compress(b" " * (65 << 20), 9), b"no zlib", zlib.compress(b"[]"), zlib.compress(b"[" * 100_000), "text"]
+)
+def test_a_response_that_no_gateway_wrote_is_not_found(client, caplog, body):
+    gateway = client()
+    name = gateway.post("/v1/responses", json={"model": "toy", "input": "3 + 4"}).json()["id"]
+    gateway.get(f"/v1/responses/{name}").raise_for_status()
+    gateway.app.state.gateway.archive._file.execute("UPDATE responses SET body = ?", (body,))
+    refused(gateway.get(f"/v1/responses/{name}"), 404, None, "response_not_found")
+    assert f"the store cannot be read: the response {name.partition('_')[2]} in the store memory" in caplog.text
+
+
 def test_a_file_of_another_kind_is_no_archive(tmp_path):
     path = tmp_path / "a.sqlite"
     path.write_bytes(b"something else, of some length" * 100)
