@@ -97,6 +97,26 @@ class TestDeepConfidenceOnline(StrategyContract):
     unsized = "deepconf_online"
 
 
+class TestDiverseBeam(StrategyContract):
+    name = "diverse_beam"
+    width = False  # at the toy all paths end in one call, behind which nothing can be cancelled
+    texts = (
+        "diverse_beam(n=3, groups=3, branching=1, strength=0.0)",
+        "diverse_beam(n=4, groups=2, branching=2)",
+        "diverse_beam(n=5, groups=2, branching=3, strength=9.0, max_steps=3)",
+    )
+    unsized = "diverse_beam(branching=2)"
+
+
+class TestParallelProbe(StrategyContract):
+    name = "parallel_probe"
+    texts = (
+        "parallel_probe(n=4, every=6, stable=2, warmup=1, tokens=1)",
+        "parallel_probe(n=6, every=4, stable=9, warmup=0, differing=1, share=0.4, least=2, cue='so A: ', tokens=1)",
+    )
+    unsized = "parallel_probe(every=6, stable=2, warmup=1, tokens=1)"
+
+
 class TestEarlyPruning(StrategyContract):
     name = "early_pruning"
     texts = ("early_pruning(n=6)", "early_pruning(n=4, tokens=8, pruned=0.75)", "early_pruning(n=3, pruned=0.0)")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tts.search.selections.deepconf import DeepConfidence as DeepConfidence
     from tts.search.selections.hierarchical import Hierarchical as Hierarchical
     from tts.search.selections.knockout import Knockout as Knockout
+    from tts.search.selections.last_finish import LastFinish as LastFinish
     from tts.search.selections.league import League as League
     from tts.search.selections.majority import Majority as Majority
     from tts.search.selections.majority_of_bests import MajorityOfBests as MajorityOfBests
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tts.search.selections.pessimistic import Pessimistic as Pessimistic
     from tts.search.selections.rpc import Rpc as Rpc
     from tts.search.selections.selective import Selective as Selective
+    from tts.search.selections.shortest import Shortest as Shortest
     from tts.search.selections.swiss import Swiss as Swiss
     from tts.search.selections.weighted import Weighted as Weighted
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tts.search.strategies.budget_forcing import BudgetForcing as BudgetForcing
     from tts.search.strategies.cascade import Cascade as Cascade
     from tts.search.strategies.deepconf_online import DeepConfidenceOnline as DeepConfidenceOnline
+    from tts.search.strategies.diverse_beam import DiverseBeam as DiverseBeam
     from tts.search.strategies.dvts import Dvts as Dvts
     from tts.search.strategies.early_pruning import EarlyPruning as EarlyPruning
     from tts.search.strategies.entropic_particle_filter import EntropicParticleFilter as EntropicParticleFilter
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tts.search.strategies.mixture_of_agents import MixtureOfAgents as MixtureOfAgents
     from tts.search.strategies.mur import Mur as Mur
     from tts.search.strategies.pacore import PaCoRe as PaCoRe
+    from tts.search.strategies.parallel_probe import ParallelProbe as ParallelProbe
     from tts.search.strategies.parallel_tempering import ParallelTempering as ParallelTempering
     from tts.search.strategies.particle_filter import ParticleFilter as ParticleFilter
     from tts.search.strategies.particle_gibbs import ParticleGibbs as ParticleGibbs

@@ -1,0 +1,181 @@
+"""Parallel-Probe: branches side by side that are asked for their answers again and again, and end together once these agree.
+
+    every period: each live branch goes on by some tokens ; an answer is forced after a copy of it (the probe)
+        m = the most frequent answer of the branches that are not pruned
+        after the warm-up: prune a branch whose answer differed from m in so many periods in a row, while m has enough of the vote
+        after the warm-up: stop where m was the same in so many periods in a row
+
+Source: Zheng et al., "Parallel-Probe: Towards Efficient Parallel Thinking via 2D Probing", read in the authors' code: 64 branches, 10 periods
+of warm-up, stop after 18 equal majorities, prune after 3 differing answers while the majority has half of the vote, at least 3 branches.
+Periods of 500 tokens are ours: the code reads recorded probes. Differs:
+- A branch that ended votes with its own answer. Pruned branches do not vote.
+- A probe without an answer does not vote, and differs from every majority.
+- Answers are equal by the task's canonical form. Of equal counts the answer of the first branch is the majority; at the end the vote takes
+  the one that was seen first.
+- A thought is ended before it is probed. A branch that responds already is not probed; it keeps its last answer until it ends.
+- After a probe a branch goes on as a further child of its path: with draws of its own, for one sample.
+- Where the budget ends the search, the last probes vote.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tts.checks import Count, Natural, Proportion, Text
+from tts.errors import ConfigError
+from tts.search.ends import END, SearchEnded, Tokens
+from tts.search.needs import Needs
+from tts.search.parameters import Temperature
+from tts.search.parts import Strategy
+from tts.search.search import Search
+from tts.search.strategies._common.stepping import advance, affordable_width, rounds
+from tts.tasks.base import Task
+from tts.threads import call_or_postpone
+from tts.types import Candidate, Trajectory
+
+_ENDLESS = 1 << 30  # pieces of a branch
+_MOST = 1024  # branches, where the budget decides
+
+
+@dataclass(slots=True)
+class Branch:
+    """One branch: its path, the last probe, its last answer in canonical form, and how often in a row that was another than most."""
+
+    path: Trajectory
+    probe: Trajectory | None = None
+    answer: str | None = None
+    differing: int = 0
+    is_pruned: bool = False
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it goes on."""
+        return self.path.status == "active" and not self.is_pruned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelProbe(Strategy):
+    """Branches side by side, probed together.
+
+    Args:
+        n: Branches, at least 1 (64 in the paper's code); None: as many as the budget pays with their probes, again and again.
+        every: Tokens between probes, at least 1.
+        stable: Equal majorities in a row that end the search, at least 1.
+        warmup: Periods in which nothing is pruned or ended, at least 0; the first one is always such.
+        differing: Answers in a row that differ from the majority and prune a branch, at least 1.
+        share: The share of the vote that the majority needs to prune, from 0 to 1.
+        least: Branches that are never pruned, at least 1.
+        cue: A text forced after a branch to have its answer; None: the task's (`Task.answer_cue`).
+        tokens: Most tokens of a probe's answer, at least 1.
+        temperature: The temperature of the branches; None: the run's.
+
+    Cost: the tokens of n solutions until they agree, and for each live branch and period a probe: the cue, read, and at most `tokens`,
+        written. In samples two for each live branch and period.
+
+    Example:
+        >>> import tts
+        >>> plan = "parallel_probe(n=6, every=6, stable=2, warmup=1, tokens=1)"
+        >>> found = tts.solve("3 + 4 - 2 + 9", 600, model="toy", strategy=plan)
+        >>> found.answer, found.usage.samples
+        ('14', 24)
+    """
+
+    registered_as = "parallel_probe"
+    always_votes = True
+    n: Count | None = None
+    every: Count = 500
+    stable: Count = 18
+    warmup: Natural = 10
+    differing: Count = 3
+    share: Proportion = 0.5
+    least: Count = 3
+    cue: Text | None = None
+    tokens: Count = 16
+    temperature: Temperature | None = None
+
+    def needs(self) -> Needs:
+        """Rows that are cut and go on, and a text that opens an answer behind them."""
+        return Needs(capabilities=("steps", "extend"), task=self._check_task)
+
+    def _check_task(self, task: Task) -> None:
+        """Raise ConfigError where neither the task nor the caller gives a text that opens an answer."""
+        if not (self.cue or task.answer_cue):
+            raise ConfigError(f"cue is not given, and the task {task.name!r} has no answer_cue", hint="give cue=, such as 'The answer is '")
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Write branches until they agree; with n left out, again for what is left."""
+        for _ in rounds(search, None if self.n is None else 1):
+            width = self.n or max(1, min(_MOST, await affordable_width(search, self.temperature, stepwise=False) // 2))
+            branches = [Branch(search.root) for _ in range(width)]
+            try:
+                await self._write(search, branches)
+            finally:
+                for branch in branches:
+                    if branch.is_live and branch.probe is not None:
+                        search.finish(branch.probe)
+            search.drop([branch.path for branch in branches])
+        return search.candidates
+
+    async def _write(self, search: Search, branches: Sequence[Branch]) -> None:
+        """Lengthen branches, period by period, until all have ended or their majority is stable."""
+        before: str | None = None
+        row = 0
+        for period in itertools.count(1):
+            live = [branch for branch in branches if branch.is_live]
+            if not live:
+                return
+            made = await advance(
+                search, [one.path for one in live], max_steps=_ENDLESS, temperature=self.temperature, until=Tokens(self.every)
+            )
+            for branch, children in zip(live, made, strict=False):
+                branch.path = next(iter(children), branch.path)
+            await self._probe(search, live)
+            votes = Counter(branch.answer for branch in branches if branch.answer is not None and not branch.is_pruned)
+            leader, count = votes.most_common(1)[0] if votes else (None, 0)
+            row = row + 1 if leader is not None and leader == before else 1
+            before = leader
+            if period <= max(1, self.warmup) or leader is None:
+                continue
+            if count >= self.share * sum(not branch.is_pruned for branch in branches):
+                self._prune(search, branches, leader)
+            if row >= self.stable:
+                return
+
+    async def _probe(self, search: Search, live: Sequence[Branch]) -> None:
+        """Read the answers of branches that ended, and force those of branches that go on and do not respond yet."""
+        for branch in live:
+            if branch.path.status != "active":
+                self._take(branch, None, await self._answer(search, branch.path))
+        going = [one for one in live if one.path.status == "active" and (one.path.is_thinking or not one.path.thought)]
+        for thinking in (True, False):
+            chosen = [one for one in going if one.path.is_thinking is thinking]
+            if not chosen:
+                continue
+            cue = self.cue or search.task.answer_cue
+            forced = await search.extend([one.path for one in chosen], chosen[0].path.marks.close + cue if thinking else cue)
+            made = await search.expand(forced, 1, END, temperature=0.0, max_tokens=self.tokens)
+            search.drop([one.probe for one in chosen if one.probe is not None])
+            for branch, probes in zip(chosen, made, strict=True):
+                ended = [t for t in probes if t.status != "active"]
+                self._take(branch, ended[0] if ended else None, await self._answer(search, ended[0]) if ended else None)
+            search.drop([t for t, probes in zip(forced, made, strict=True) if not probes])
+
+    async def _answer(self, search: Search, t: Trajectory) -> str | None:
+        answer = await call_or_postpone(search.task.extract, t.response)
+        return None if answer is None else search.task.canonical(answer)
+
+    def _take(self, branch: Branch, probe: Trajectory | None, answer: str | None) -> None:
+        branch.probe, branch.answer = probe, answer
+
+    def _prune(self, search: Search, branches: Sequence[Branch], leader: str) -> None:
+        """Count the answers that differ from the majority, and prune branches that differ too often."""
+        for branch in branches:
+            if branch.is_live:
+                branch.differing = branch.differing + 1 if branch.answer != leader else 0
+        for branch in branches:
+            if branch.is_live and branch.differing >= self.differing and sum(not one.is_pruned for one in branches) > self.least:
+                branch.is_pruned = True
+                search.drop([branch.path, *([] if branch.probe is None else [branch.probe])])
