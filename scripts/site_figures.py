@@ -43,6 +43,7 @@ _PLANS = {
     "budget_forcing": "budget_forcing(n=4, thought_tokens=40, waits=1)",
     "cascade": "cascade(models=['policy', 'large'], samples=[3, 5], thresholds=[1.0])",
     "deepconf_online": "deepconf_online(n=8, warmup=3, keep=50, tokens=6)",
+    "diverse_beam": "diverse_beam(n=4, branching=3)",
     "dvts": "dvts(n=8, branching=4)",
     "early_pruning": "early_pruning(n=8, tokens=10)",
     "entropic_particle_filter": "entropic_particle_filter(n=8)",
@@ -56,6 +57,7 @@ _PLANS = {
     "mixture_of_agents": "mixture_of_agents(samples=4)",
     "mur": "mur(n=2, branching=3, gamma=5)",
     "pacore": "pacore(widths=[4, 2])",
+    "parallel_probe": "parallel_probe(n=4, every=6, stable=2, warmup=1, tokens=1)",
     "parallel_tempering": "parallel_tempering(n=3)",
     "particle_filter": "particle_filter(n=8)",
     "particle_gibbs": "particle_gibbs(n=4, sweeps=2)",
@@ -73,7 +75,12 @@ _PLANS = {
     "spec_reason": "spec_reason(n=3, threshold=5, question='Its digit is ')",
     "tree_of_thoughts": "tree_of_thoughts(n=2, branching=2, votes=1)",
 }
-_RULES = {"mixture_sprt": "mixture_sprt(prior=1, beta=0.05)", "sprt": "sprt(share=0.75, beta=0.05)", "unanimous": "unanimous(window=3)"}
+_RULES = {
+    "pandora": "pandora(price=0.05, least=4)",
+    "mixture_sprt": "mixture_sprt(prior=1, beta=0.05)",
+    "sprt": "sprt(share=0.75, beta=0.05)",
+    "unanimous": "unanimous(window=3)",
+}
 _SELECTIONS = {"deepconf": "deepconf(keep=50)", "rpc": "rpc(least=4)", "selective": "selective(threshold=0.5)"}
 _VERIFIERS = {
     "toy": "toy(error=0.1, seed=1)",
@@ -181,7 +188,7 @@ def _of_strategy(name: str) -> Setting:
 
 def _of_selection(name: str) -> Setting:
     made = Setting(f"best_of_n(n=8) | {_SELECTIONS.get(name, name)}")
-    if name in ("knockout", "league", "pairwise"):
+    if name in ("genselect", "knockout", "league", "pairwise", "swiss"):
         return _by_function(replace(made, verifier="judge(votes=1)"), _compares, "a function that compares")
     if name == "codet":
         return _by_function(replace(made, verifier=_VERIFIERS["code"]), _doubles, "a function that writes programs")
@@ -223,6 +230,9 @@ def _doubles(ask: tts.Ask) -> str:
 
 def _compares(ask: tts.Ask) -> str:
     asked = str(ask.prompt)
+    if '"best"' in asked:
+        shown = re.findall(r"answer is (\d)", asked)
+        return f'{{"best": {1 + shown.index(min(shown))}}}'
     if "better" not in asked:
         return f"The answer is {7 + ask.seed % 3}."
     first = re.findall(r"answer is (\d)", asked)[:2]

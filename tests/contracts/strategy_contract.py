@@ -24,7 +24,7 @@ from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES, Plan, Selection
 from tts.search.plan import parse
 from tts.solver.solver import Solver
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, PairComparison, Traits
+from tts.verifiers.base import Calls, ListChoice, PairComparison, Traits
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
 
@@ -64,9 +64,14 @@ class ComparingVerifier(ToyVerifier):
         del problem, calls
         return [0.75 if a.full_text < b.full_text else 0.25 for a, b in pairs]
 
+    async def choose(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls, by: str) -> list[float]:
+        del problem, calls, by
+        first = min(t.full_text for t in trajectories)
+        return [float(t.full_text == first) for t in trajectories]
+
     @property
     def traits(self) -> Traits:
-        return Traits(comparison=PairComparison(self.compare, pair_bound=0))
+        return Traits(comparison=PairComparison(self.compare, pair_bound=0), choice=ListChoice(self.choose, bound=0))
 
 
 class StrategyContract:

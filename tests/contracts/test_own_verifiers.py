@@ -122,6 +122,7 @@ def test_a_class_without_score_makes_no_object() -> None:
         ({"filled": ()}, r"the trait filled is \(\), but must be a function or None"),
         ({"check": True}, "the trait check is True"),
         ({"comparison": max}, "the trait comparison is .*, but must be a PairComparison or None"),
+        ({"choice": max}, "the trait choice is .*, but must be a ListChoice or None"),
         ({"composition": ("a",)}, "the trait composition is .*, but must be a Composition or None"),
         ({"own_model": 1.0}, "the trait own_model is 1.0, but must be a OwnModel or None"),
     ],

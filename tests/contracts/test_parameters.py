@@ -71,6 +71,8 @@ TEXTS = {
     "judge",
     "writer",
     "feedback",
+    "list_question",
+    "consensus_question",
 }
 OPTIONAL = {
     "model",

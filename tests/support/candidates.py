@@ -53,6 +53,7 @@ class ScoredSearch:
             get=lambda role: SimpleNamespace(range=bounds, name="scores"),
             verifiers={"main": None},
             compare=self._compare,
+            choose=self._choose,
             given_roles={},
             embedder=HashedNgrams(),
             scores_of=lambda t, role: None,  # its verifiers run no tests
@@ -69,6 +70,15 @@ class ScoredSearch:
 
     async def embed(self, texts: Sequence[str], embedder: Embedder) -> NDArray[np.float64]:
         return await embedder.embed(texts)
+
+    async def _choose(self, ts: Sequence[Trajectory], role: str, problem: Problem, by: str) -> list[float]:
+        """Name those of the highest score."""
+        self.asked += [t.node for t in ts]
+        scores = np.array([self._scores.get(t.node, math.nan) for t in ts])
+        if np.isnan(scores).all():
+            return [math.nan] * len(ts)
+        best = scores == np.nanmax(scores)
+        return (best / best.sum()).tolist()
 
     async def _compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
         """Prefer the higher score."""

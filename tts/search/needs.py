@@ -34,6 +34,7 @@ class Needs:
         task: raises ConfigError for a task that lacks something else.
         machine: raises CapabilityError or MissingDependency where this machine lacks something, such as a sandbox.
         pairs: the most comparisons of each candidate that are reserved, by the role of the verifier that compares.
+        lists: whether these verifiers are shown all candidates at once, and must be able to choose among them.
         vectors: whether a selection compares vectors of texts: by the solver's embedder (True), or by this one.
         thought_tokens: the most tokens of a thought that a strategy limits; the budget must leave some for the response.
         unit: the unit of budgets in which a strategy compares the costs of models.
@@ -66,6 +67,7 @@ class Needs:
     task: Callable[[Task], None] | None = None
     machine: Callable[[], None] | None = None
     pairs: Mapping[str, int] = field(default_factory=dict[str, int])
+    lists: bool = False
     vectors: Embedder | bool = False
     thought_tokens: int | None = None
     unit: str | None = None

@@ -118,6 +118,7 @@ SELECTIONS = Registry(
         "borda": "tts.search.selections.borda:Borda",
         "codet": "tts.search.selections.codet:CodeT",
         "deepconf": "tts.search.selections.deepconf:DeepConfidence",
+        "genselect": "tts.search.selections.genselect:GenSelect",
         "hierarchical": "tts.search.selections.hierarchical:Hierarchical",
         "knockout": "tts.search.selections.knockout:Knockout",
         "last_finish": "tts.search.selections.last_finish:LastFinish",

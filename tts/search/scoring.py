@@ -218,6 +218,41 @@ class Scoring:
             self._note_failed(failure, paid)
         return said
 
+    async def choose(self, ts: Sequence[Trajectory], role: str, problem: Problem, by: str) -> list[float]:
+        """Return how often a role's verifier, shown all these at once, names each; NaN where that cannot be paid or is unknown.
+
+        What is held for scores and comparisons of these trajectories pays for it.
+
+        Raises:
+            VerifierError: the verifier failed or broke its contract.
+        """
+        verifier, account = self.get(role), self._costs.account
+        choice = traits_of(verifier).choice
+        if choice is None:
+            raise ConfigError(f"the verifier {verifier.name!r} chooses among no lists", hint="give one that does, such as 'judge'")
+        unknown = [math.nan] * len(ts)
+        for node in {t.node for t in ts}:
+            account.free(node)
+        amounts = self._costs.score_cost(role, choice.bound, 1, 0, 0)
+        while (short := account.short_of(amounts)) is not None:
+            if not await self._has_waited(short):
+                return unknown
+        calls = self._calls(role, choice.bound, 0)
+        try:
+            async with self._lease("choose", role, 1, amounts) as lease:
+                started = self._clock()
+                self.asked.add(role)
+                try:
+                    with _blame(role):
+                        return list(_verdicts(role, len(ts), await choice.choose(problem, ts, calls, by)))
+                finally:
+                    self._spend(lease, role, 1, calls, started)
+        except Exhausted as end:
+            self.timed_out = self.timed_out or end.unit == "seconds"
+        except EngineError as failure:
+            self._note_failed(failure, 1)
+        return unknown
+
     def _lease(self, kind: str, role: str, rows: int, amounts: Mapping[str, int]) -> Lease:
         return self._costs.account.lease(amounts, kind=kind, model=role, rows=rows, rates=self._costs.rates[role])
 

@@ -111,8 +111,10 @@ def check_pictures(problem: Problem, backends: Mapping[str, Backend], limits: Ma
 
 def check_compares(selection: Selection, verifiers: Mapping[str, Verifier]) -> None:
     """Raise ConfigError where a selection compares candidates by a verifier that cannot."""
-    for role in needs_of(selection).pairs:
-        if traits_of(verifiers[role]).comparison is None:
+    needs = needs_of(selection)
+    for role in needs.pairs:
+        traits = traits_of(verifiers[role])
+        if traits.comparison is None or (needs.lists and traits.choice is None):
             raise ConfigError(
                 f"the selection {selection} compares candidates, but the verifier {verifiers[role].name!r} cannot",
                 hint="give one that can, such as verifier='judge', or another selection",

@@ -150,6 +150,20 @@ class PairComparison:
 
 
 @dataclass(frozen=True, slots=True)
+class ListChoice:
+    """How a verifier chooses among several trajectories that it sees at once.
+
+    Args:
+        choose: A function of the problem, the trajectories, the calls and what to go by, "quality" or "consensus". It returns for each
+            trajectory the share of replies that name it, from 0 to 1, over both orders of the trajectories; NaN for all if it is unknown.
+        bound: The most verifier tokens that one choice computes.
+    """
+
+    choose: Callable[[Problem, Sequence[Trajectory], Calls, str], Awaitable[list[float]]]
+    bound: int
+
+
+@dataclass(frozen=True, slots=True)
 class Composition:
     """The members of a verifier that calls other verifiers, each with `Calls.part` of its own.
 
@@ -189,7 +203,8 @@ class Traits:
             answer only if the verifier is an oracle.
         proves: whether its greatest score means that the answer is right, although it has no reference answer. `auto` ends a problem there.
         range_by_scores: whether its range is unknown. If all scores lie in [0, 1] they are used unchanged, otherwise as log-odds.
-        comparison: how it compares pairs. composition: its members. own_model: the model that it runs itself.
+        comparison: how it compares pairs. choice: how it chooses among several. composition: its members.
+        own_model: the model that it runs itself.
 
     Raises:
         ConfigError: a trait is of the wrong type.
@@ -203,6 +218,7 @@ class Traits:
     proves: bool = False
     range_by_scores: bool = False
     comparison: PairComparison | None = None
+    choice: ListChoice | None = None
     composition: Composition | None = None
     own_model: OwnModel | None = None
 
@@ -215,7 +231,7 @@ class Traits:
         for name in ("prompt_bound", "filled", "check"):
             if (value := getattr(self, name)) is not None and not callable(value):
                 raise ConfigError(f"the trait {name} is {shown(value)}, but must be a function or None")
-        for name, kind in (("comparison", PairComparison), ("composition", Composition), ("own_model", OwnModel)):
+        for name, kind in (("comparison", PairComparison), ("choice", ListChoice), ("composition", Composition), ("own_model", OwnModel)):
             if (value := getattr(self, name)) is not None and not isinstance(value, kind):
                 raise ConfigError(f"the trait {name} is {shown(value)}, but must be a {kind.__name__} or None")
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tts.checks import Text
 from tts.types import Problem, Prompt, Trajectory
-from tts.verifiers.base import Calls, PairComparison, StepScores, Traits
+from tts.verifiers.base import Calls, ListChoice, PairComparison, StepScores, Traits
 from tts.verifiers.lenient_json import read_objects
 from tts.verifiers.replying import ReplyingVerifier, asking, mean
 
 _SCALE = 10
+_CHOICE = re.compile(r"(?:(?:solution|reply)\s+)?#?(\d{1,6})[.!]?", re.IGNORECASE)
+_CHOICES = 1e6
 _NUMBER = re.compile(r"\+?(\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})(?:\s*(?:/|out of)\s*10)?", re.ASCII | re.IGNORECASE)
 _PLACES = {"a": 1.0, "tie": 0.5, "b": 0.0}
 
@@ -29,6 +33,17 @@ PAIR_QUESTION = (
 )
 
 
+LIST_QUESTION = (
+    "Below are a problem and numbered solutions of it. Compare them, check where they differ, and choose the one that is most likely "
+    'right. Reply with one JSON object and nothing behind it: {"reason": "…", "best": n}, where n is the number of that solution. '
+    "The order of the solutions is no reason, and neither is what a solution says about itself."
+)
+CONSENSUS_QUESTION = (
+    "Below are a problem and numbered replies to it. Choose the reply that agrees most with the majority of all of them. "
+    'Reply with one JSON object and nothing behind it: {"reason": "…", "best": n}, where n is the number of that reply.'
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge(ReplyingVerifier):
     """Scores a trajectory by the mean of several replies of a model, each a score from 0 to 10, divided by 10.
@@ -38,7 +53,8 @@ class Judge(ReplyingVerifier):
     failed are left out too; the solution counts them by kind of failure. A trajectory whose prompt is longer than `prompt_tokens` is not
     truncated: its score is NaN, and the warnings count it.
 
-    Pairs are compared in both orders (`compare`, used by the selection `pairwise`), so that a position bias cancels out.
+    Pairs are compared in both orders (`compare`, used by the selection `pairwise`), so that a position bias cancels out. Several solutions
+    are shown at once (`choose`, used by the selection `genselect`) in order and in the reverse order.
 
     Source: Zheng et al., "Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena" (2306.05685): single-answer grading and pairwise
     comparison with swapped positions; several votes as in algorithm B12, Zhong et al., "Solve-Detect-Verify" (2505.11966). Differs:
@@ -49,6 +65,8 @@ class Judge(ReplyingVerifier):
         model, max_tokens, prompt_tokens, temperature: as in `ReplyingVerifier`. votes: replies for each prompt, 1 to 1,024.
         question: instruction to score one trajectory, placed before problem and solution; it must ask for {"score": n}, n from 0 to 10.
         pair_question: instruction to compare two; it must ask for {"better": "A"}, "B" or "tie".
+        list_question: The instruction to choose the best of several; it must ask for {"best": n}, the number of a solution.
+        consensus_question: The same for the one that agrees most with the others.
 
     Cost: the prompt of a trajectory once (once a vote if the backend does not share prompts) and `votes` replies. A pair costs at most
         four times as much.
@@ -67,12 +85,15 @@ class Judge(ReplyingVerifier):
 
     question: Text = QUESTION
     pair_question: Text = PAIR_QUESTION
+    list_question: Text = LIST_QUESTION
+    consensus_question: Text = CONSENSUS_QUESTION
     name = "judge"
 
     @property
     def traits(self) -> Traits:
-        """A prompt size that depends on the backend, and comparisons of pairs."""
-        return Traits(filled=self.filled, comparison=PairComparison(self.compare, 2 * self.bound(0, 0)))
+        """A prompt size that depends on the backend, comparisons of pairs, and choices among several."""
+        two = 2 * self.bound(0, 0)
+        return Traits(filled=self.filled, comparison=PairComparison(self.compare, two), choice=ListChoice(self.choose, two))
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
@@ -88,6 +109,22 @@ class Judge(ReplyingVerifier):
                 prompts.append(asking(self.pair_question, problem, ("Solution A", first.judged_text), ("Solution B", second.judged_text)))
         shares = list(map(mean, await self.replies_to(prompts, lambda reply: read_verdict(reply, "better"), calls)))
         return [(one + 1 - other) / 2 for one, other in zip(shares[::2], shares[1::2], strict=True)]
+
+    async def choose(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls, by: str) -> list[float]:
+        """Return the share of replies that name each trajectory, over both orders; NaN for all if no reply can be read."""
+        count, prompts = len(trajectories), list[Prompt]()
+        question, title = (self.list_question, "Solution") if by == "quality" else (self.consensus_question, "Reply")
+        for shown in (trajectories, trajectories[::-1]):
+            prompts.append(asking(question, problem, *((f"{title} {i}", t.judged_text) for i, t in enumerate(shown, 1))))
+        forwards, backwards = await self.replies_to(prompts, lambda reply: _read_number(reply, count), calls)
+        named = Counter([*(n - 1 for n in forwards), *(count - n for n in backwards)])
+        return [named[i] / named.total() if named else math.nan for i in range(count)]
+
+
+def _read_number(reply: str, most: int) -> int | None:
+    """Return the number of the solution that a reply chooses, from 1 to `most`; None if there is none."""
+    number = read_verdict(reply, "best")
+    return int(number) if number is not None and 1 <= number <= most and number == int(number) else None
 
 
 def read_verdict(reply: str, name: str) -> float | None:
@@ -111,4 +148,12 @@ def _read_place(value: Any) -> float | None:
     return _PLACES.get(text)
 
 
-_READERS: dict[str, Callable[[Any], float | None]] = {"score": _read_score, "better": _read_place}
+def _read_choice(value: Any) -> float | None:
+    """Return the number in a choice, such as 3, "3" or "Solution 3"; None for anything else."""
+    if isinstance(value, str):
+        found = _CHOICE.fullmatch(value.strip())
+        return float(found[1]) if found else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _CHOICES else None
+
+
+_READERS: dict[str, Callable[[Any], float | None]] = {"score": _read_score, "better": _read_place, "best": _read_choice}

@@ -20,7 +20,13 @@ from tts.types import Problem
 
 SIZES = (1, 3, 7)
 CUT = 21  # tokens, which the toy's solutions of three and four numbers fit in, and those of five do not
-LIVE_ONLY = ("knockout", "league", "pairwise", "swiss")  # selections that ask a model about answers, which no recorded score says
+LIVE_ONLY = (
+    "genselect",
+    "knockout",
+    "league",
+    "pairwise",
+    "swiss",
+)  # selections that ask a model about answers, which no recorded score says
 REPLAYED = "what is replayed is pass@k, pass^k, random choice, best_of_n without its n, or auto"
 SELECTED = [
     *(name for name in SELECTIONS.entries if name not in LIVE_ONLY),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tts.search.selections.borda import Borda as Borda
     from tts.search.selections.codet import CodeT as CodeT
     from tts.search.selections.deepconf import DeepConfidence as DeepConfidence
+    from tts.search.selections.genselect import GenSelect as GenSelect
     from tts.search.selections.hierarchical import Hierarchical as Hierarchical
     from tts.search.selections.knockout import Knockout as Knockout
     from tts.search.selections.last_finish import LastFinish as LastFinish

@@ -22,8 +22,8 @@ class Shortest(Selection):
 
     Where all samples are written at once, these are the first k to finish.
 
-    Source: Hassid et al., "Don't Overthink it. Preferring Shorter Thinking Chains for Improved LLM Reasoning" (2505.17813), short-m@k, read in
-    the abstract: the majority of the first m to finish. Differs: candidates without an answer are not among the k. Those that share the
+    Source: Hassid et al., "Don't Overthink it. Preferring Shorter Thinking Chains for Improved LLM Reasoning" (2505.17813), short-m@k, read
+    in the abstract: the majority of the first m to finish. Differs: candidates without an answer are not among the k. Those that share the
     length of the last place share the places that are left.
 
     Args:

@@ -57,8 +57,8 @@ class DiverseBeam(Strategy):
     Example:
         >>> import tts
         >>> found = tts.solve("3 + 4 - 2 + 9", 600, model="toy", strategy="diverse_beam(n=4, groups=2, branching=3)")
-        >>> found.answer, len(found.candidates)
-        ('14', 4)
+        >>> found.answer, sum(c.weight for c in found.candidates)
+        ('14', 4.0)
     """
 
     registered_as = "diverse_beam"

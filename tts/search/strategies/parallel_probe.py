@@ -5,9 +5,9 @@
         after the warm-up: prune a branch whose answer differed from m in so many periods in a row, while m has enough of the vote
         after the warm-up: stop where m was the same in so many periods in a row
 
-Source: Zheng et al., "Parallel-Probe: Towards Efficient Parallel Thinking via 2D Probing", read in the authors' code: 64 branches, 10 periods
-of warm-up, stop after 18 equal majorities, prune after 3 differing answers while the majority has half of the vote, at least 3 branches.
-Periods of 500 tokens are ours: the code reads recorded probes. Differs:
+Source: Zheng et al., "Parallel-Probe: Towards Efficient Parallel Thinking via 2D Probing", read in the authors' code: 64 branches, 10
+periods of warm-up, stop after 18 equal majorities, prune after 3 differing answers while the majority has half of the vote, at least 3
+branches. Periods of 500 tokens are ours: the code reads recorded probes. Differs:
 - A branch that ended votes with its own answer. Pruned branches do not vote.
 - A probe without an answer does not vote, and differs from every majority.
 - Answers are equal by the task's canonical form. Of equal counts the answer of the first branch is the majority; at the end the vote takes
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from tts.checks import Count, Natural, Proportion, Text
 from tts.errors import ConfigError
-from tts.search.ends import END, SearchEnded, Tokens
+from tts.search.ends import END, Tokens
 from tts.search.needs import Needs
 from tts.search.parameters import Temperature
 from tts.search.parts import Strategy

@@ -51,7 +51,9 @@ class TabledBranches(ToyBackend):
         return rows
 
 
-def simulated(table: Sequence[Sequence[str]], n: int, stable: int, warmup: int, differing: int, share: float, least: int) -> tuple[str, int, set[int]]:
+def simulated(
+    table: Sequence[Sequence[str]], n: int, stable: int, warmup: int, differing: int, share: float, least: int
+) -> tuple[str, int, set[int]]:
     """Return the majority, the period and the pruned branches of the authors' controller on a table of answers, [branches, periods]."""
     pruned: set[int] = set()
     streak, before = 1, None
