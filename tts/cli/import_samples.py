@@ -14,19 +14,29 @@ from tts.display import visible
 def import_samples(  # noqa: PLR0913 - the options of the command
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILES…", help="JSON lines, CSV or Parquet files; samples of lm-evaluation-harness; logs of Inspect."),
+        typer.Argument(metavar="FILES…", help="JSON, JSON lines, CSV or Parquet; samples of lm-evaluation-harness; logs of Inspect."),
     ],
     *,
     name: Annotated[str | None, typer.Option(help="Of the pool; else the first file's name.")] = None,
     field: Annotated[
-        list[str] | None, typer.Option(metavar="MEANING=FIELD", help="text=completion, scores.main=reward; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="MEANING=FIELD", help="text=completion, scores.main=reward, text=choices.*.text, tokens=- for none; may be repeated."
+        ),
     ] = None,
-    form: Annotated[str | None, typer.Option(help="jsonl, csv, parquet, lm-eval or inspect; else by each file's name and content.")] = None,
+    form: Annotated[
+        str | None, typer.Option(help="jsonl, json, csv, parquet, lm-eval or inspect; else by each file's name and content.")
+    ] = None,
+    rows: Annotated[str | None, typer.Option(help="The member of a JSON object that has the rows; else its only list.")] = None,
     filter: Annotated[str | None, typer.Option(help="Of lm-evaluation-harness; else the first.")] = None,  # noqa: A002 - its word
+    metric: Annotated[str | None, typer.Option(help="Of lm-evaluation-harness, which gives the verdicts; else the best-known.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Of Inspect, which gives the verdicts; else the first.")] = None,
     task: Annotated[str, typer.Option(help="How answers are extracted and compared.")] = "math",
     model: Annotated[str | None, typer.Option(help="That wrote the samples, as tables show it; else as logs name it.")] = None,
-    verdicts: Annotated[str, typer.Option(help="Which count where both are known: ours, or those given.")] = "ours",
+    verdicts: Annotated[str | None, typer.Option(help="Which count where both are known: ours (the default), or those given.")] = None,
+    thoughts: Annotated[
+        str, typer.Option(help="The marks of thoughts: <think>, <thinking>, [THINK], <seed:think>, harmony, none, or 'OPEN CLOSE'.")
+    ] = "<think>",
     tokenizer: Annotated[str | None, typer.Option(help="A model whose tokenizer counts tokens that are not given.")] = None,
     programs: Annotated[
         str | None, typer.Option(metavar="FILE", help="Run programs with their tests, contained; verdicts are kept in FILE.")
@@ -43,8 +53,11 @@ def import_samples(  # noqa: PLR0913 - the options of the command
     from tts.experiments.imported.source import Source, SourceFacts
     from tts.experiments.store.store import Store, default_store
 
-    settings = ImportSettings(name=name or files[0].stem, task=task, model=model, verdicts=verdicts, tokenizer=tokenizer, programs=programs)
-    source, facts = Source(fields=_fields(field or ()), form=form, filter=filter, scorer=scorer), SourceFacts()
+    settings = ImportSettings(
+        name=name or files[0].stem, task=task, model=model, verdicts=verdicts, tokenizer=tokenizer, thoughts=thoughts, programs=programs
+    )
+    source = Source(fields=_fields(field or ()), form=form, rows=rows, filter=filter, metric=metric, scorer=scorer)
+    facts = SourceFacts()
     try:
         with Import(rows_of(files, source, facts), settings, facts) as found, Store(store or default_store()) as opened:
             found.save(opened)

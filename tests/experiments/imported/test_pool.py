@@ -20,7 +20,7 @@ import pytest
 import tts
 from tts.errors import ConfigError
 from tts.experiments.analysis.replayable import PartialResults
-from tts.experiments.datasets.files import read_parquet
+from tts.experiments.datasets.parquet import read_parquet
 from tts.experiments.imported.importing import Import, ImportSettings, NamedAlike, rows_of
 from tts.experiments.imported.source import Source, SourceFacts
 from tts.experiments.store.store import Store
@@ -182,10 +182,10 @@ def test_a_saved_pool_replays_to_the_same_figures(tmp_path):
         ({"problem": "p", "predicton": 3}, "name a field by --field answer=predicton, in Python by fields={'answer': 'predicton'}"),
         ({"problem": "p"}, "only 'problem'; name a field by --field text=…, in Python"),
         ({"answer": "1"}, "rows.jsonl, line 2: it has neither a problem nor a prompt"),
-        ({"problem": "p", "answer": "1", "scores": math.nan}, "rows.jsonl, line 2: its score by 'main' is nan, no finite number"),
+        ({"problem": "p", "answer": "1", "scores": math.inf}, "rows.jsonl, line 2: its score by 'main' is inf, no finite number"),
         ({"problem": "p", "answer": "1", "scores": True}, "a verdict; name its field as correct"),
         ({"problem": "p", "answer": "1", "scores": "high"}, "rows.jsonl, line 2: its score by 'main' is 'high'"),
-        ({"problem": "p", "answer": "1", "tokens": -1}, "rows.jsonl, line 2: its tokens is -1, but must be a whole number"),
+        ({"problem": "p", "answer": "1", "tokens": -2}, "rows.jsonl, line 2: its tokens is -2, but must be a whole number"),
         ({"problem": "p", "answer": "1", "correct": "maybe"}, "rows.jsonl, line 2: its correct is 'maybe'"),
         ({"problem": "p", "answer": ["1"], "tokens": [1, 2]}, "rows.jsonl, line 2: its lists are of different lengths: answer 1, tokens 2"),
         ({"problem": "q", "sample": 1, "answer": "1"}, "rows.jsonl, line 2: the sample 1 of problem 'q' is that of rows.jsonl, line 1"),

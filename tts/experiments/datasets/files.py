@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from tts.errors import ConfigError
 from tts.experiments.datasets import DataSet
@@ -62,9 +63,14 @@ def load(
 def read_json_lines(file: Path) -> Iterator[PlacedRow]:
     """Yield the objects of a file of JSON lines; blank lines are passed over."""
     with file.open("rb") as lines:
-        for number, line in enumerate(bounded_lines(file, lines), 1):
-            if line.strip():
-                yield f"line {number}", _json_object(line)
+        yield from json_lines_in(file, lines)
+
+
+def json_lines_in(file: Path, lines: IO[bytes]) -> Iterator[PlacedRow]:
+    """Yield the objects of an open file of JSON lines."""
+    for number, line in enumerate(bounded_lines(file, lines), 1):
+        if line.strip():
+            yield f"line {number}", _json_object(line)
 
 
 def _json_object(line: bytes) -> dict[str, object] | BadRow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,14 +11,17 @@ from typing import Any, Final, Literal
 
 from tts.characters import in_whole_characters
 from tts.errors import ConfigError, VerifierError, shown
-from tts.experiments.imported.fields import SampleRow
+from tts.experiments.imported.fields import SampleRow, is_response
 from tts.experiments.imported.programs import WRITTEN, ProgramVerdicts
+from tts.experiments.imported.source import SourceFacts
 from tts.experiments.imported.staging import check_unique
+from tts.experiments.imported.thoughts import LONGEST_MARK, THOUGHTS
 from tts.experiments.run.candidates import earlier_equals, judge_answers
 from tts.experiments.study.record import RecordedSample
 from tts.search.answers import Answers
 from tts.solver.model_cache import LOOP
 from tts.tasks.base import Task
+from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Problem
 from tts.verifiers.code.verifier import program_in
 
@@ -25,7 +29,8 @@ Verdicts = Literal["ours", "given"]
 CountTokens = Callable[[str], int]
 
 _BYTES_PER_TOKEN: Final = 4  # of English text, where no tokenizer is named
-_MOST_NAMED: Final = 20  # differences that a report lists
+_MOST_NAMED: Final = 20  # differing verdicts that a report lists
+_MOST_UNLIKE: Final = 5  # differing answers that it lists
 
 
 @dataclass(slots=True)
@@ -42,8 +47,15 @@ class ImportReport:
         written: whether a problem has tests that a model wrote.
         faults: what the task raised on texts, one line a kind.
         scored: by verifier role, samples with a score; lowest, highest: of these scores.
+        read: which fields were read for which meaning, a sentence a line.
+        right: samples with both verdicts that are right by ours, by the source's, and by both.
+        compared: samples whose text and answer of the source were compared. unlike: of these, where the task extracts another answer;
+            unlikenesses: the first of them.
+        unfiltered: samples whose answer of the source is their text, so that the task extracts it.
+        thinking: samples that end within their thought. unmarked: by opening mark, texts with a thought whose marks were not given.
     """
 
+    read: list[str] = field(default_factory=list[str])
     notes: Counter[str] = field(default_factory=Counter[str])
     problems: int = 0
     samples: int = 0
@@ -61,6 +73,13 @@ class ImportReport:
     scored: Counter[str] = field(default_factory=Counter[str])
     lowest: dict[str, float] = field(default_factory=dict[str, float])
     highest: dict[str, float] = field(default_factory=dict[str, float])
+    right: Counter[str] = field(default_factory=Counter[str])
+    compared: int = 0
+    unlike: int = 0
+    unlikenesses: list[str] = field(default_factory=list[str])
+    unfiltered: int = 0
+    thinking: int = 0
+    unmarked: Counter[str] = field(default_factory=Counter[str])
 
     def seen(self, row: SampleRow) -> SampleRow:
         """Add what a row has beside its answer, and return it."""
@@ -76,13 +95,27 @@ class ImportReport:
         """Return the report, a sentence a line."""
         least, most = (min(self.sizes), max(self.sizes)) if self.sizes else (0, 0)
         each = f"{most} each" if least == most else f"{least} to {most} each: curves beyond {least} are over fewer problems"
-        told = [f"{self.samples:,} samples of {self.problems:,} problems, {each}"]
+        told = [f"{self.samples:,} samples of {self.problems:,} problems, {each}", *self.read]
+        if self.unfiltered:
+            told.append(f"{self.unfiltered:,} answers of the source are the whole text, so that the task extracts them")
+        if self.compared:
+            unlike = f"{self.unlike:,} of {self.compared:,} answers of the source are not those that the task extracts"
+            told.append(unlike + _colon(self.unlikenesses))
+            told += [f"  {line}" for line in self.unlikenesses]
+        if self.thinking:
+            told.append(f"{self.thinking:,} samples end within their thought, and have no answer")
+        told += [
+            f"{count:,} texts begin with {mark!r}, the mark of a thought, but its marks were not given: --thoughts {shlex.quote(mark)}"
+            for mark, count in sorted(self.unmarked.items())
+        ]
         if self.silent:
             told.append(f"{self.silent:,} samples have no answer, and do not vote")
         if self.repeated:
             told.append(f"{self.repeated:,} samples have the text of an earlier one of their problem")
         if self.judged:
-            told.append(f"{self.differ:,} of {self.judged:,} verdicts of the source differ from ours{':' if self.differences else ''}")
+            shares = (f"{100 * self.right[whose] / self.judged:.1f} % {whose}" for whose in ("by the task", "by the source"))
+            told.append(f"right: {', '.join(shares)}")
+            told.append(f"{self.differ:,} of {self.judged:,} verdicts of the source differ from ours{_colon(self.differences)}")
             told += [f"  {line}" for line in self.differences]
         if self.disputed:
             told.append(f"in {self.disputed:,} problems the source gives equal answers different verdicts")
@@ -94,6 +127,10 @@ class ImportReport:
             unknown = f", {self.samples - count:,} samples lack one" if count < self.samples else ""
             told.append(f"scores {role!r}: from {self.lowest[role]:g} to {self.highest[role]:g}{unknown}")
         return told + [f"{count:,} {what}" for what, count in sorted(self.notes.items())]
+
+
+def _colon(lines: Sequence[str]) -> str:
+    return ":" if lines else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +160,16 @@ class Building:
         verdicts: which count where both are known: "ours", by the task, or those "given" by the source.
         count: counts the tokens of a text; None: they are estimated where the source does not give them.
         programs: runs programs with the tests of their problem; None: they are not run.
+        marks: those of thoughts, of which answers are not extracted; None: texts have no thoughts.
+        facts: what the sources state; see `SourceFacts.extracting`.
     """
 
     task: Task
     verdicts: Verdicts = "ours"
     count: CountTokens | None = None
     programs: ProgramVerdicts | None = None
+    marks: ThoughtMarks | None = THINK
+    facts: SourceFacts = field(default_factory=SourceFacts)
 
     def samples(self, name: str, rows: Sequence[SampleRow], report: ImportReport) -> ProblemSamples:
         """Return the samples of one problem, and add them to a report.
@@ -136,6 +177,7 @@ class Building:
         Raises:
             ConfigError: a sample number comes twice, or rows differ in the problem's prompt, reference, tests or group.
         """
+        rows = [row for row in rows if not row.copy_in or row.copy_in in self.facts.with_repeats]
         check_unique(name, rows)
         rows = _in_order(rows)
         prompt, reference, tests, group = (_common(name, rows, each) for each in ("prompt", "reference", "tests", "group"))
@@ -143,8 +185,13 @@ class Building:
         if self.programs is None and (tests or written):
             report.notes["problems have tests, which were not run: name a file of verdicts by programs (--programs)"] += 1
         runs = self.programs if tests is not None or written is not None else None
-        answers = [self._answer(row) if runs is None else _program(row) for row in rows]
-        classes = _classes(answers, self.task) if runs is None else _places(answers)
+        answers = [self._answer(row, report) if runs is None else _program(row) for row in rows]
+        classes = _places(answers)
+        if runs is None:
+            others = [self._other(row) for row in rows]
+            both = _classes([*answers, *others], self.task)
+            classes = both[: len(rows)]
+            self._compare_answers(report, rows, answers, others, both)
         problem = Problem(name if prompt is None else prompt, answer=reference, id=name, task=None)
         ours = judge_answers(answers, classes, self.task, problem)
         outcomes = [
@@ -188,11 +235,64 @@ class Building:
         """Return the tokens of a text, counted or estimated."""
         return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN) if self.count is None else self.count(text)
 
-    def _answer(self, row: SampleRow) -> str | None:
-        if row.answer is not None or row.text is None:
-            return in_whole_characters(row.answer) if row.answer else None
-        found = self.task.extract(row.text)
+    def _answer(self, row: SampleRow, report: ImportReport) -> str | None:
+        """Return the answer that counts: the source's, unless it is the text itself; else the one that the task extracts."""
+        text = None if row.text is None else self._response(row.text, report)
+        if row.answer is not None and (text is None or row.text is None or not is_response(row.answer, row.text)):
+            return in_whole_characters(row.answer) or None
+        found = None if text is None else self._extracted(text)
+        if row.answer is None or found is not None:
+            report.unfiltered += row.answer is not None
+            return found
+        if row.extractor in self.facts.extracting:
+            return in_whole_characters(row.answer) or None
+        report.unfiltered += 1
+        return None
+
+    def _other(self, row: SampleRow) -> str | None:
+        """Return the answer that does not count, of two: the source's beside the extracted one, or the other way round."""
+        if row.text is None or (row.answer is not None and is_response(row.answer, row.text)):
+            return None
+        if row.answer is not None:
+            return self._extracted(self._response(row.text, None))
+        return None if not row.compared or is_response(row.compared, row.text) else in_whole_characters(row.compared)
+
+    def _extracted(self, text: str) -> str | None:
+        found = self.task.extract(text)
         return None if found is None else in_whole_characters(found)
+
+    def _response(self, text: str, report: ImportReport | None) -> str:
+        """Return what stands after the thought of a text; "" where it ends within its thought."""
+        if report is not None:
+            begin = text.lstrip()[:LONGEST_MARK]
+            mark = next((each.open for each in THOUGHTS.values() if each is not None and begin.startswith(each.open)), None)
+            if mark is not None and (self.marks is None or mark != self.marks.open):
+                report.unmarked[mark] += 1
+        if self.marks is None:
+            return text
+        response = self.marks.response(text)
+        if report is not None:
+            report.thinking += bool(text.strip()) and not response.strip()
+        return response
+
+    def _compare_answers(
+        self, report: ImportReport, rows: Sequence[SampleRow], answers: Sequence[str | None], others: Sequence[str | None],
+        classes: Sequence[int | None],
+    ) -> None:  # fmt: skip
+        """Add to a report where the source's answer and the extracted one differ. Both are compared where a row has a text."""
+        for i, (row, answer, other) in enumerate(zip(rows, answers, others, strict=True)):
+            given = row.compared is not None or row.answer is not None
+            if row.text is None or not given or (other is None and is_response(row.answer or row.compared or "", row.text)):
+                continue
+            report.compared += 1
+            if classes[i] != classes[len(rows) + i]:
+                report.unlike += 1
+                if len(report.unlikenesses) < _MOST_UNLIKE:
+                    ours, theirs = (answer, other) if row.answer is None else (other, answer)
+                    counts = "the task's" if row.answer is None else "the source's"
+                    report.unlikenesses.append(
+                        f"{row.place}: the task extracts {shown(ours)}, the source has {shown(theirs)}; {counts} counts"
+                    )
 
     def _compare(
         self, report: ImportReport, rows: Sequence[SampleRow], answers: Sequence[str | None], reference: str | None,
@@ -203,6 +303,9 @@ class Building:
             if own is None or row.correct is None:
                 continue
             report.judged += 1
+            report.right["by the task"] += own
+            report.right["by the source"] += row.correct
+            report.right["by both"] += own and row.correct
             if own != row.correct:
                 report.differ += 1
                 if len(report.differences) < _MOST_NAMED:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final, cast
@@ -12,6 +13,11 @@ from typing import Any, Final, cast
 from tts.characters import in_whole_characters
 from tts.errors import ConfigError, shown, unknown_name
 from tts.experiments.datasets.rows import BadRow, answer_in
+from tts.experiments.imported.layouts import Layout, Paths, layout_of
+from tts.experiments.imported.paths import has_path, value_at
+from tts.experiments.imported.source import COMPARED, SourceFacts
+from tts.tasks.extraction import final_answer
+from tts.thoughts import THINK
 from tts.types import Prompt
 
 # What fields are mostly called, the first that a row has. A field of another name is named by the caller.
@@ -19,10 +25,10 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "problem": ("problem", "problem_id", "id", "task_id", "doc_id", "idx"),
     "sample": ("sample", "sample_id", "epoch"),
     "prompt": ("prompt", "question", "input"),
-    "text": ("text", "completion", "response", "output", "generation"),
-    "answer": ("answer", "prediction", "pred"),
-    "reference": ("reference", "target", "gold", "gt"),
-    "correct": ("correct", "right", "is_correct"),
+    "text": ("text", "completions", "completion", "responses", "response", "output", "generations", "generation"),
+    "answer": ("prediction", "pred", "answer"),
+    "reference": ("reference", "target", "gold", "gt", "ground_truth", "gt_answer", "gold_answer"),
+    "correct": ("correct", "right", "is_correct", "is_corrects"),
     "tokens": ("tokens", "num_tokens", "completion_tokens"),
     "scores": ("scores", "score", "reward"),
     "steps": ("steps", "step_scores"),
@@ -36,11 +42,18 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "shared": ("shared",),
     "same": ("same",),
 }
-_OF_SAMPLE: Final = USUAL.keys() - {"problem", "prompt", "reference", "tests", "written_tests", "group"}
+NONE: Final = "-"  # the name of a meaning's field where no field has this meaning
+_COMPARED: Final = "compared"  # an answer of the source beside a text from which the task extracts
+_OF_SAMPLE: Final = (USUAL.keys() | {_COMPARED}) - {"problem", "prompt", "reference", "tests", "written_tests", "group"}
 _SHOW_SAMPLES: Final = ("text", "answer", "correct")  # a row has at least one of them
+_OF_REFERENCES: Final = re.compile(r"gold|gt|truth|ref|target|expected|label|solution", re.IGNORECASE)  # in names of fields
 _MOST: Final = 1 << 40  # of a count
 _DIGITS: Final = 4300  # of a number, fewer than which Python reads
 _WORDS: Final = {"true": True, "false": False, "1": True, "0": False}
+_CUT: Final = ("length", "max_tokens", "model_length", "max_output_tokens", "gconf_threshold")  # reasons that a row ended
+_WHOLE: Final = ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "content_filter")
+_UNKNOWN: Final = -1  # a count of tokens that was not made
+_BOXED: Final = re.compile(r"\\(?:boxed|fbox)\s*\{|(?<!\#)\#{4}(?!\#)")  # in a worked solution
 
 Names = Mapping[str, "str | Mapping[str, str]"]  # field of each meaning; of scores and steps also one for each role
 
@@ -50,12 +63,29 @@ class SampleRow:
     """One recorded sample, as its source gives it. None: it is not given.
 
     Args:
-        place: file and line, for messages. problem: its id; None: that of its prompt. sample: its number within the problem.
-        prompt, reference, tests, group: of the problem. written_tests: those that a model wrote for it, each as often as it did.
-        text: what the model wrote. answer: the final answer; "": there is none. correct: the source's verdict. tokens: generated.
-        scores: of the whole by verifier role; NaN: unknown. steps: by role, of each step. outcomes: by role, of each test.
-        truncated: whether a limit ended it.
-        verifier_tokens: computed to score it. like, shared, same: as in `RecordedSample`, places among the samples of the problem.
+        place: The file and line, for messages.
+        problem: The problem's id; None: that of its prompt.
+        sample: The sample's number within the problem.
+        prompt: The prompt of the problem.
+        reference: The reference answer of the problem.
+        tests: The tests of the problem's programs.
+        group: The group of the problem.
+        written_tests: The tests that a model wrote for the problem, each as often as it did.
+        text: The text that the model wrote.
+        answer: The final answer; "": there is none.
+        extractor: The source of the answer, as in `SourceFacts.extracting`.
+        compared: An answer of the source that is only compared with the one that the task extracts.
+        correct: The source's verdict.
+        tokens: The number of generated tokens.
+        scores: The score of the whole by verifier role; NaN: unknown.
+        steps: The score of each step, by role.
+        outcomes: The outcome of each test, by role.
+        truncated: Whether a limit ended the sample.
+        verifier_tokens: The number of tokens computed to score it.
+        like: As in `RecordedSample`, a place among the samples of the problem.
+        shared: As in `RecordedSample`.
+        same: As in `RecordedSample`, a place among the samples of the problem.
+        copy_in: The file in which it is an earlier sample with another filter; "": it is none.
     """
 
     place: str
@@ -64,6 +94,8 @@ class SampleRow:
     prompt: Prompt | None = None
     text: str | None = None
     answer: str | None = None
+    extractor: str = ""
+    compared: str | None = None
     reference: str | None = None
     correct: bool | None = None
     tokens: int | None = None
@@ -78,22 +110,31 @@ class SampleRow:
     like: int | None = None
     shared: int = 0
     same: int | None = None
+    copy_in: str = ""
 
 
 class SampleFields:
     """Reads rows of one sample each, or of one problem with lists of samples.
 
+    A field is the one that the caller names, else that of the layout of a well-known program, else the first usual one. Answers of a
+    field that nobody named never replace what the task extracts from texts: they are compared. Only in rows of our own words, `text`,
+    `answer` and `reference`, does the answer count.
+
     Args:
-        names: the field of a meaning in `USUAL`, where it has another name: {"text": "completions"}. Of `scores` and `steps` it may be a
-            field for each verifier role: {"scores": {"main": "reward", "judge": "rating"}}. A dot reaches into a field: "doc.answer".
+        names: The field of a meaning in `USUAL`, where it has another name: {"text": "completions"}. Of `scores` and `steps` it may be a
+            field for each verifier role: {"scores": {"main": "reward", "judge": "rating"}}. It may be a path, as in `paths`. "-": none.
+        facts: What collects which fields were read, and what holds for samples; None: a new one.
 
     Raises:
         ConfigError: a meaning is unknown, or a name is no text.
     """
 
-    def __init__(self, names: Names | None = None) -> None:
+    def __init__(self, names: Names | None = None, facts: SourceFacts | None = None) -> None:
         self._named = {meaning: _checked(meaning, name) for meaning, name in (names or {}).items()}
+        self._facts = facts or SourceFacts()
         self._chosen: dict[str, str] = {}
+        self._layout: Layout | None = None
+        self._is_first = True
 
     def read(self, row: Mapping[str, Any], place: str) -> Iterator[SampleRow]:
         """Yield the samples of a row.
@@ -102,35 +143,97 @@ class SampleFields:
             ConfigError: a field is missing or has no such value; the text begins with the place.
         """
         try:
-            values = {meaning: value for meaning in USUAL if (value := self._value(meaning, row)) is not None}
-            if not any(meaning in values or self._has(meaning, row) for meaning in _SHOW_SAMPLES):
-                raise self._nothing(row)
-            for number, one in enumerate(_spread(values)):
-                yield _sample(one, place if number == 0 else f"{place}, sample {number}")
+            yield from self._samples(row, place)
         except BadRow as bad:
             raise ConfigError(f"{place}: {bad}") from None
 
-    def _value(self, meaning: str, row: Mapping[str, Any]) -> Any:
-        """Return the value of a meaning; None where the row has none."""
-        name = self._named.get(meaning)
-        if isinstance(name, Mapping):
-            return {role: _at(row, each) for role, each in name.items()}
-        if name is not None:
-            return _at(row, name)
+    def _samples(self, row: Mapping[str, Any], place: str) -> Iterator[SampleRow]:
+        if self._is_failed(row):
+            self._facts.notes["requests failed, and are left out"] += 1
+            return
+        if self._layout is not None and self._layout.prepare is not None:
+            row = self._layout.prepare(row)
+        self._facts.seen.update(dict.fromkeys(row))
+        names = {meaning: name for meaning in USUAL if (name := self._name(meaning, row)) is not None}
+        values = {meaning: value for meaning, name in names.items() if (value := _value(row, name)) is not None}
+        if not any(meaning in values or self._has(meaning, row) for meaning in _SHOW_SAMPLES):
+            raise self._nothing(row)
+        if "text" in values and "answer" in values:
+            values = self._settled(row, values, names)
+        if isinstance(values.get("reference"), str) and (answer := final_of(values["reference"])) != values["reference"]:
+            self._facts.notes["rows have a worked solution as reference, of which the final answer is taken"] += 1
+            values["reference"] = answer
+        for meaning in values:
+            for name in _names_in(names["answer" if meaning == _COMPARED else meaning]):
+                self._facts.add_meaning(COMPARED if meaning == _COMPARED else meaning, name)
+        for number, one in enumerate(_spread(values, self._named.keys(), self._facts)):
+            sample = _sample(one, place if number == 0 else f"{place}, sample {number}")
+            if sample.answer is not None and sample.text is not None and not is_response(sample.answer, sample.text):
+                self._facts.extracting.add(sample.extractor)
+            yield sample
+
+    def _is_failed(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row is a request of a batch that failed. The first other row decides the layout."""
+        if self._is_first:
+            self._layout = layout_of(row)
+            if self._layout is not None and self._layout.failed(row):
+                return True
+            self._is_first = False
+            if self._layout is not None:
+                self._facts.layouts[self._layout.name] = None
+        return self._layout is not None and self._layout.failed(row)
+
+    def _name(self, meaning: str, row: Mapping[str, Any]) -> Paths | None:
+        """Return the path of a meaning, or one for each role; None where the row has no field of it."""
+        if (given := self._named.get(meaning)) is not None:
+            return None if given == NONE else given
+        taken = {each for each in self._named.values() if isinstance(each, str)}
+        if self._layout is not None:
+            paths = self._layout.paths.get(meaning, ())
+            if isinstance(paths, Mapping):
+                return paths if all(has_path(row, path) for path in paths.values()) else None
+            several = (paths,) if isinstance(paths, str) else paths
+            return next((path for path in several if path not in taken and has_path(row, path)), None)
         if meaning not in self._chosen:
-            taken = {each for each in self._named.values() if isinstance(each, str)}
             found = next((usual for usual in USUAL[meaning] if usual in row and usual not in taken), None)
             if found is None:
                 return None
             self._chosen[meaning] = found
-        return row.get(self._chosen[meaning])
+        return self._chosen[meaning] if self._chosen[meaning] in row else None
 
     def _has(self, meaning: str, row: Mapping[str, Any]) -> bool:
         """Whether a row has the field of a meaning, empty or not."""
-        return meaning in self._named or self._chosen.get(meaning) in row
+        return self._named.get(meaning, NONE) != NONE or self._chosen.get(meaning) in row or self._layout is not None
+
+    def _settled(self, row: Mapping[str, Any], values: dict[str, Any], names: Mapping[str, Paths]) -> dict[str, Any]:
+        """Return values of which the answer counts, or is compared with what the task extracts from the text.
+
+        Raises:
+            BadRow: the field `answer`, which nobody named, may be the reference.
+        """
+        name = names["answer"]
+        if "answer" in self._named:
+            return values
+        if name == "answer" and self._named.get("reference") != NONE and not self._has_reference(row):
+            raise BadRow(
+                "it has texts and a field 'answer', which may be the reference or the answers of the model; "
+                "name it by --field reference=answer or --field answer=answer"
+            )
+        if name == "answer" and names["text"] == "text" and "text" not in self._named:
+            return values
+        settled = {meaning: value for meaning, value in values.items() if meaning != "answer"}
+        return {**settled, _COMPARED: values["answer"]}
+
+    def _has_reference(self, row: Mapping[str, Any]) -> bool:
+        return "reference" in self._named or self._layout is not None or any(usual in row for usual in USUAL["reference"])
 
     def _nothing(self, row: Mapping[str, Any]) -> BadRow:
-        usual = ((meaning, near) for meaning in _SHOW_SAMPLES for name in USUAL[meaning] for near in get_close_matches(name, row, 1, 0.75))
+        """Return the refusal of a row without a sample. It names no field that may be the reference or another meaning's."""
+        others = {usual for meaning, names in USUAL.items() if meaning not in _SHOW_SAMPLES for usual in names}
+        fields = [name for name in row if name not in others and not _OF_REFERENCES.search(name)]
+        usual = (
+            (meaning, near) for meaning in _SHOW_SAMPLES for name in USUAL[meaning] for near in get_close_matches(name, fields, 1, 0.75)
+        )
         meaning, near = next(usual, ("text", "…"))
         known = ", ".join(map(repr, row)) or "none at all"
         return BadRow(
@@ -163,38 +266,58 @@ def _checked(meaning: str, name: Any) -> str | Mapping[str, str]:
     return name
 
 
-def _at(row: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a field that must be there; a dot reaches into a field.
+def _value(row: Mapping[str, Any], name: Paths) -> Any:
+    """Return the value of a path, or of one for each role."""
+    if isinstance(name, Mapping):
+        return {role: value_at(row, each) for role, each in name.items()}
+    assert isinstance(name, str), "of several paths one was chosen"
+    return value_at(row, name)
+
+
+def _names_in(name: Paths) -> list[str]:
+    return [name] if isinstance(name, str) else list(name.values() if isinstance(name, Mapping) else name)
+
+
+def final_of(reference: str) -> str:
+    """Return the final answer of a worked solution; a reference without a box or `####` as it is."""
+    return (final_answer(reference) or reference) if _BOXED.search(reference) else reference
+
+
+def is_response(answer: str, text: str) -> bool:
+    """Whether an answer is the text itself, or its part after a thought, and so was not extracted."""
+    left, right = answer.strip().casefold(), text.strip().casefold()
+    return left == right or (bool(left) and left == THINK.response(right).strip())
+
+
+def _spread(values: Mapping[str, Any], named: Collection[str], facts: SourceFacts) -> Iterator[Mapping[str, Any]]:
+    """Yield the values of each sample: one, or those of lists that are equally long. A single value is of no sample of a list.
 
     Raises:
-        BadRow: it is not there; the text has the nearest names.
-    """
-    if name in row:
-        return row[name]
-    first, _, rest = name.partition(".")
-    if rest and isinstance(inner := row.get(first), Mapping):
-        return _at(cast("Mapping[str, Any]", inner), rest)
-    raise BadRow(f"it has no field {name!r}; {unknown_name('field', name, row).hint}")
-
-
-def _spread(values: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the values of each sample: one, or those of lists that are equally long.
-
-    Raises:
-        BadRow: the lists are of different lengths, or empty.
+        BadRow: the lists are of different lengths, or empty; or a field that was named has one value.
     """
     lists = {name for name in ("text", "answer", "correct") if isinstance(values.get(name), list)}
     if not lists:
-        yield values
+        yield {name: value for name, value in values.items() if name != _COMPARED or not isinstance(value, list)}
         return
-    columns = {name: _column(value) for name, value in values.items() if name in _OF_SAMPLE and isinstance(value, list | Mapping)}
+    of_samples = {name: value for name, value in values.items() if name in _OF_SAMPLE and name != "sample"}
+    columns = {name: _column(value) for name, value in of_samples.items() if isinstance(value, list | Mapping)}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise BadRow(f"its lists are of different lengths: {', '.join(f'{name} {length}' for name, length in lengths.items())}")
     if not any(lengths.values()):
         raise BadRow("its lists are empty, but a problem must have a sample; leave the row out")
-    for number in range(next(iter(lengths.values()))):
-        of_first = values if number == 0 else {**values, "written_tests": None}  # they may be long, and are the problem's
+    count = next(iter(lengths.values()))
+    for name in of_samples.keys() - columns.keys():
+        value = of_samples[name]
+        if count == 1:
+            columns[name] = [value]
+        elif name in named and value != _UNKNOWN:
+            raise BadRow(f"its {name} is {shown(value)}, one value, but it has {count} samples; name a list, or leave it out")
+        elif value != _UNKNOWN:
+            facts.notes[f"rows have one value of {name!r} for several samples, which is not read"] += 1
+    of_problem = {name: value for name, value in values.items() if name not in of_samples}
+    for number in range(count):
+        of_first = of_problem if number == 0 else {**of_problem, "written_tests": None}  # they may be long, and are the problem's
         yield {"sample": str(number), **of_first, **{name: column[number] for name, column in columns.items()}}
 
 
@@ -221,16 +344,17 @@ def _sample(values: Mapping[str, Any], place: str) -> SampleRow:
         prompt=_prompt(values.get("prompt")),
         text=_text(values, "text"),
         answer="" if "answer" in values and answer_in(values, "answer") is None else answer_in(values, "answer"),
+        compared="" if _COMPARED in values and answer_in(values, _COMPARED) is None else answer_in(values, _COMPARED),
         reference=answer_in(values, "reference"),
         correct=_verdict(values.get("correct"), "correct"),
-        tokens=whole_number(values.get("tokens"), "tokens"),
+        tokens=None if values.get("tokens") in (_UNKNOWN, str(_UNKNOWN)) else whole_number(values.get("tokens"), "tokens"),
         scores={**{role: found[-1] if found else math.nan for role, found in stepwise.items()}, **whole},
         steps=stepwise,
         outcomes={role: _numbers(value, role) for role, value in outcomes.items()},
         tests=_text(values, "tests") or None,
         written_tests=_tests(values.get("written_tests")),
         group=answer_in(values, "group"),
-        truncated=_verdict(values.get("truncated"), "truncated") or False,
+        truncated=_is_cut(values.get("truncated")),
         verifier_tokens=whole_number(values.get("verifier_tokens"), "verifier_tokens") or 0,
         like=whole_number(values.get("like"), "like"),
         shared=whole_number(values.get("shared"), "shared") or 0,
@@ -277,11 +401,18 @@ def _prompt(value: Any) -> Prompt | None:
 def _verdict(value: Any, name: str) -> bool | None:
     if isinstance(value, str) and value.strip().lower() in _WORDS:
         return _WORDS[value.strip().lower()]
-    if value is None or value == "":
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return None
     if not isinstance(value, bool | int | float) or value not in (0, 1):
         raise BadRow(f"its {name} is {shown(value)}, but must be true or false")
     return bool(value)
+
+
+def _is_cut(value: Any) -> bool:
+    """Whether a limit ended a sample: a verdict, or the reason that the server gave."""
+    if value in _CUT or value in _WHOLE:
+        return value in _CUT
+    return _verdict(value, "truncated") or False
 
 
 def whole_number(value: Any, name: str) -> int | None:
@@ -318,18 +449,18 @@ def _numbers(values: Sequence[Any], role: str) -> tuple[float, ...]:
 
 
 def _number(value: Any, role: str) -> float:
-    """Return a score; None: it is unknown.
+    """Return a score; None or NaN: it is unknown.
 
     Raises:
-        BadRow: it is no number, not finite, or a verdict.
+        BadRow: it is no number, infinite, or a verdict.
     """
     if value is None:
         return math.nan
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        number = math.inf if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
+        number = math.inf
+    if math.isinf(number):
         kind = "a verdict; name its field as correct" if isinstance(value, bool) else "no finite number; write null where it is unknown"
         raise BadRow(f"its score by {role!r} is {shown(value)}, {kind}")
     return number

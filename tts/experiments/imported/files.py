@@ -8,10 +8,12 @@ from typing import Any, Final, cast
 
 from tts.characters import in_whole_characters
 from tts.errors import ConfigError, unknown_name
-from tts.experiments.datasets.files import read_csv, read_json_lines, read_parquet
+from tts.experiments.datasets.files import read_csv
+from tts.experiments.datasets.parquet import read_parquet
 from tts.experiments.datasets.rows import BadRow, PlacedRow
 from tts.experiments.imported.fields import Names, SampleFields, SampleRow
-from tts.experiments.imported.inspect_logs import read_inspect
+from tts.experiments.imported.inspect_logs import is_inspect, read_inspect
+from tts.experiments.imported.json_rows import first_character, read_json_object, read_json_rows
 from tts.experiments.imported.lm_eval import is_lm_eval, read_lm_eval
 from tts.experiments.imported.source import Source, SourceFacts
 
@@ -37,9 +39,9 @@ def samples_in(path: str | Path, source: Source, facts: SourceFacts) -> Iterator
         raise ConfigError(f"the file {str(path)!r} cannot be read: {failure.strerror or failure}") from failure
 
 
-def samples_of(rows: Iterable[Mapping[str, Any]], fields: Names | None = None) -> Iterator[SampleRow]:
+def samples_of(rows: Iterable[Mapping[str, Any]], fields: Names | None = None, facts: SourceFacts | None = None) -> Iterator[SampleRow]:
     """Yield the samples of rows, which are named by their number, from 1."""
-    meant = SampleFields(fields)
+    meant = SampleFields(fields, facts)
     for number, row in enumerate(rows, 1):
         given: Any = row
         if not isinstance(given, Mapping):
@@ -78,8 +80,10 @@ def check_used(source: Source, forms: Collection[str]) -> None:
     plain = [form for form in FORMS if form not in ("lm-eval", "inspect")]
     for name, given, of in (
         ("filter", source.filter, ["lm-eval"]),
+        ("metric", source.metric, ["lm-eval"]),
         ("scorer", source.scorer, ["inspect"]),
         ("field", source.fields, plain),
+        ("rows", source.rows, ["json"]),
     ):
         if given and not any(form in forms for form in of):
             raise ConfigError(
@@ -89,26 +93,31 @@ def check_used(source: Source, forms: Collection[str]) -> None:
 
 
 def _form(file: Path) -> str:
-    """Return the form of a file by its ending, and of JSON lines by the first line."""
+    """Return the form of a file by its ending, and of JSON by its beginning."""
     ending = file.suffix.lower()
     if ending not in _ENDINGS:
-        packed = ending in _PACKED
-        raise ConfigError(
-            f"the file {str(file)!r} ends in {ending!r}, but must end in {', '.join(_ENDINGS)}",
-            hint=f"decompress it: <({_PACKED[ending]} {file.name}) with its form" if packed else "or name its form, such as jsonl (--form)",
-        )
-    if ending == ".jsonl":
-        if file.is_fifo():
-            raise ConfigError(f"the file {str(file)!r} is a pipe, which is read once", hint="name its form, such as jsonl")
-        _, first = next(read_json_lines(file), ("", None))
-        return "lm-eval" if isinstance(first, Mapping) and is_lm_eval(first) else "jsonl"
-    return _ENDINGS[ending]
+        hint = "or name its form, such as jsonl (--form)"
+        if ending in _PACKED:
+            hint = f"decompress it: <({_PACKED[ending]} {file.name}) with its form"
+        elif ending in _PICKLES:
+            hint = "a pickle may run any program and is not read; load it where you trust it, and write its rows by json.dump"
+        raise ConfigError(f"the file {str(file)!r} ends in {ending!r}, but must end in {', '.join(_ENDINGS)}", hint=hint)
+    if ending not in (".jsonl", ".json"):
+        return _ENDINGS[ending]
+    if file.is_fifo():
+        raise ConfigError(f"the file {str(file)!r} is a pipe, which is read once", hint="name its form, such as jsonl")
+    with file.open("rb") as stream:
+        first = first_character(stream)
+    if ending == ".json" and first != "[":
+        return "inspect" if is_inspect(file) else "json"
+    _, row = next(read_json_rows(file), ("", None))
+    return "lm-eval" if isinstance(row, Mapping) and is_lm_eval(row) else "jsonl"
 
 
-def _plain(rows: Callable[[Path], Iterator[PlacedRow]]) -> Reader:
-    def read(file: Path, source: Source, _facts: SourceFacts) -> Iterator[SampleRow]:
-        fields = SampleFields(source.fields)
-        for place, row in rows(file):
+def _plain(rows: Callable[[Path, Source], Iterator[PlacedRow]]) -> Reader:
+    def read(file: Path, source: Source, facts: SourceFacts) -> Iterator[SampleRow]:
+        fields = SampleFields(source.fields, facts)
+        for place, row in rows(file, source):
             where = f"{file.name}, {place}"
             if isinstance(row, BadRow):
                 raise ConfigError(f"{where}: {row}")
@@ -125,11 +134,13 @@ def _whole_csv(file: Path) -> Iterator[PlacedRow]:
 
 
 FORMS: Final[Mapping[str, Reader]] = {
-    "jsonl": _plain(read_json_lines),
-    "csv": _plain(_whole_csv),
-    "parquet": _plain(read_parquet),
+    "jsonl": _plain(lambda file, _: read_json_rows(file)),
+    "json": _plain(lambda file, source: read_json_object(file, source.rows)),
+    "csv": _plain(lambda file, _: _whole_csv(file)),
+    "parquet": _plain(lambda file, _: read_parquet(file)),
     "lm-eval": read_lm_eval,
     "inspect": read_inspect,
 }
 _PACKED: Final = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
-_ENDINGS: Final = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".json": "inspect", ".eval": "inspect"}
+_PICKLES: Final = (".pkl", ".pickle", ".pt", ".pth")
+_ENDINGS: Final = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".json": "json", ".eval": "inspect"}

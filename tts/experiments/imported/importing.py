@@ -24,6 +24,7 @@ from tts.experiments.imported.files import check_form, check_used, samples_in
 from tts.experiments.imported.programs import WRITTEN, ProgramVerdicts
 from tts.experiments.imported.source import Source, SourceFacts
 from tts.experiments.imported.staging import Staging
+from tts.experiments.imported.thoughts import marks_in
 from tts.experiments.store.rows import packed
 from tts.experiments.store.store import Store
 from tts.experiments.study.grid import digest
@@ -34,6 +35,7 @@ from tts.tasks.isolation import isolate
 from tts.types import Usage
 
 _VERDICTS: Final = ("ours", "given")
+_ENOUGH: Final = 3  # samples that the source calls right, of which one must be right by the task
 _STRATEGY: Final = "best_of_n | majority"
 
 
@@ -48,9 +50,12 @@ class ImportSettings:
     Args:
         name: of the pool, and of its data set. task: extracts and compares answers, by name, such as "math" or "text".
         model: that wrote the samples, as tables show it; None: as logs name it.
-        verdicts: which count where both the task and the source have one: "ours", those of the task, or those "given" by the source.
+        verdicts: which count where both the task and the source have one: "ours", those of the task, or those "given" by the source; None:
+            ours, and an import of which the task finds none right that the source calls right is refused.
         tokenizer: a model by name or folder whose tokenizer counts tokens that are not given; None: they are
             estimated, and marked.
+        thoughts: the marks of thoughts, of which no answer is extracted: a name in `thoughts.THOUGHTS` such as "<think>" or "harmony", two
+            marks with a space between them, or "none".
         programs: a file of verdicts: the programs of problems with `tests` run with these, contained (`ProgramVerdicts`), each once; None:
             they are not run. Equal programs are equal answers. Those with `written_tests` have their outcomes as the role "tests".
 
@@ -61,17 +66,19 @@ class ImportSettings:
     name: str
     task: str = "math"
     model: str | None = None
-    verdicts: str = "ours"
+    verdicts: str | None = None
     tokenizer: str | None = None
+    thoughts: str = "<think>"
     programs: str | None = None
 
     def __post_init__(self) -> None:
-        for given in ("name", "task", "model", "tokenizer"):
-            check_text(given, getattr(self, given), optional=given not in ("name", "task"))
+        for given in ("name", "task", "model", "tokenizer", "thoughts"):
+            check_text(given, getattr(self, given), optional=given not in ("name", "task", "thoughts"))
         if not self.name.strip():
             raise ConfigError("the name of the pool is empty, but must be a text", hint="for example --name gsm8k")
-        if self.verdicts not in _VERDICTS:
+        if self.verdicts is not None and self.verdicts not in _VERDICTS:
             raise unknown_name("verdicts", self.verdicts, _VERDICTS)
+        marks_in(self.thoughts)
 
     @classmethod
     def of(cls, name: str, given: Mapping[str, Any]) -> ImportSettings:
@@ -85,11 +92,12 @@ class ImportSettings:
             raise unknown_name("setting of an import", min(unknown), known)
         return cls(name=name, **given)
 
-    def building(self, warn: Callable[[str], None]) -> Building:
+    def building(self, warn: Callable[[str], None], facts: SourceFacts) -> Building:
         """Return how samples are read.
 
         Args:
             warn: A function that gets a line where the task fails on a text.
+            facts: What the sources state beside their samples.
 
         Raises:
             ConfigError: the task or the tokenizer is unknown.
@@ -97,7 +105,8 @@ class ImportSettings:
         count = None if self.tokenizer is None else _counter(self.tokenizer)
         programs = None if self.programs is None else ProgramVerdicts(self.programs)
         task = isolate(tasks.get(self.task), warn)
-        return Building(task=task, verdicts=self.verdicts, count=count, programs=programs)  # type: ignore[arg-type]
+        verdicts = "given" if self.verdicts == "given" else "ours"
+        return Building(task=task, verdicts=verdicts, count=count, programs=programs, marks=marks_in(self.thoughts), facts=facts)
 
 
 class ImportedSamples(NamedTuple):
@@ -133,7 +142,7 @@ class Import:
             raise
 
     def _build(self, rows: Iterable[SampleRow]) -> None:
-        building = self.settings.building(self.report.faults.append)
+        building = self.settings.building(self.report.faults.append, self.facts)
         try:
             self._staging.add(map(self.report.seen, rows))
             self.model = self.facts.model(self.settings.model)
@@ -147,6 +156,24 @@ class Import:
                 building.programs.close()
         if not self.report.problems:
             raise ConfigError("there are no samples, but a pool must have some", hint="see that the files have rows")
+        self.report.read = self.facts.lines()
+        if self.settings.verdicts is None:
+            self._check_agreement()
+
+    def _check_agreement(self) -> None:
+        """Refuse samples of which the task finds none right that the source calls right.
+
+        Raises:
+            ConfigError: it is so, and nobody chose whose verdicts count.
+        """
+        right = self.report.right
+        if right["by both"] == 0 and right["by the source"] >= _ENOUGH:
+            example = f"; {self.report.differences[0]}" if self.report.differences else ""
+            raise ConfigError(
+                f"the task {self.settings.task!r} finds none of the {right['by the source']:,} samples right that the source calls right, "
+                f"so that a field or the task is probably another{example}. {'; '.join(self.report.read)}",
+                hint="name the field (--field reference=…) or the task (--task …); or say whose verdicts count: --verdicts given, or ours",
+            )
 
     def _built(self, building: Building, verifiers: Mapping[str, str]) -> Iterator[ImportedSamples]:
         """Yield each problem's part of the pool."""
@@ -227,7 +254,7 @@ def _imported(samples: ProblemSamples, settings: ImportSettings, model: str, ver
     )  # fmt: skip
     cell = Cell(
         key="", dataset=settings.name, problem=str(samples.problem.id), group=samples.group, model=model,
-        setting=digest(task=settings.task, verdicts=settings.verdicts)[:16], verifiers=verifiers, strategy=_STRATEGY,
+        setting=digest(task=settings.task, verdicts=settings.verdicts or "ours")[:16], verifiers=verifiers, strategy=_STRATEGY,
         budget={"samples": len(drawn)}, seed=0,
     )  # fmt: skip
     key = digest(cell=dataclasses.asdict(cell), drawn=packed(place, drawn).hex(), source=body.hex())

@@ -4,14 +4,16 @@ One scorer gives the verdicts. Its answer is used, unless it is the whole comple
 extracts the answer. Values of the other scorers become scores by their names: C is 1, P is 0.5, I and N are 0. Samples that failed are
 left out, and counted.
 
-Source: the log of version 2 as inspect_ai 0.3 writes it. An `.eval` file is a zip archive with one member for each sample, compressed
-with Zstandard or deflate.
+Source: the log of version 2 as inspect_ai 0.3 writes it. An `.eval` file is a zip archive, compressed with Zstandard or deflate. A sample
+is one member, `samples/ID_epoch_N.json`, or a folder of that name with the member `sample.json` and its long texts in `attachments/`
+(`log/_recorders/chunked`), which a text names by `attachment://INDEX`. One archive may have samples of both kinds.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -33,6 +35,15 @@ _ZSTANDARD: Final = 93  # the compression method of a zip member
 _LOCAL_HEADER: Final = 30  # bytes before the name of a zip member
 _GRADES: Final = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _CUT: Final = ("max_tokens", "model_length")
+_FIRST: Final = ("version", "status", "eval")  # the names of which the first member of a JSON log has one
+_FIRST_NAME: Final = re.compile(rb'\s*\{\s*"(\w+)"')
+_BEGINNING: Final = 4096  # bytes in which the first name stands
+_WHOLE: Final = re.compile(r"samples/.+_epoch_\d+\.json", re.DOTALL)
+_CHUNKED: Final = re.compile(r"(samples/.+_epoch_\d+)/sample\.json", re.DOTALL)
+_CHUNK: Final = re.compile(r"(.+)/attachments/(\d{1,18})\.json", re.DOTALL)
+_ATTACHMENT: Final = "attachment://"
+_DIGITS: Final = 18  # of an index
+_MEANINGS: Final = {"problem": "id", "sample": "epoch", "prompt": "input", "text": "output", "reference": "target", "correct": "scores"}
 
 
 @dataclass(slots=True)
@@ -78,6 +89,13 @@ class _Header:
             raise ConfigError(f"{self.file}: it has {found:,} samples, but its results are of {self.completed:,}: it is cut or damaged")
 
 
+def is_inspect(file: Path) -> bool:
+    """Whether a JSON file begins as a log of Inspect does."""
+    with file.open("rb") as stream:
+        found = _FIRST_NAME.match(stream.read(_BEGINNING).removeprefix(b"\xef\xbb\xbf"))
+    return found is None or found[1].decode("ascii", "replace") in _FIRST
+
+
 def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[SampleRow]:
     """Yield the samples of a log.
 
@@ -86,6 +104,7 @@ def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
         MissingDependency: members of the archive are compressed with Zstandard, and pyarrow is not installed.
     """
     header, scorers, found = _Header(file.name), dict[str, None](), 0
+    facts.extracting.add(OURS)  # answers that are whole completions of other logs are none
     for place, name, value in _archive(file) if zipfile.is_zipfile(file) else _document(file):
         if name != "samples":
             header.read(name, value, facts)
@@ -103,6 +122,9 @@ def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
         else:
             yield row
     header.check(found)
+    for meaning, name in _MEANINGS.items():
+        chosen = source.scorer or next(iter(scorers), None)
+        facts.add_meaning(meaning, f"scores.{chosen}" if name == "scores" and chosen is not None else name)
     if source.scorer is not None and source.scorer not in scorers:
         raise unknown_name(f"scorer of {file.name}", source.scorer, scorers)
 
@@ -140,14 +162,53 @@ def _archive(file: Path) -> Iterator[tuple[str, str, Any]]:
             if not isinstance(facts, Mapping):
                 raise ConfigError(f"{file.name}, {header}: it is no JSON object, so that it is no log of Inspect")
             yield from ((header, name, value) for name, value in facts.items())
-            for name in dict.fromkeys(name for name in names if name.startswith("samples/") and name.endswith(".json")):
+            attachments = _chunks(names)
+            for name in dict.fromkeys(name for name in names if _WHOLE.fullmatch(name) or _CHUNKED.fullmatch(name)):
                 sample, more = _member(file, archive, name)
                 check_whole(file, size := size + more)
+                if (folder := _CHUNKED.fullmatch(name)) and isinstance(sample, dict):
+                    sample["attachments"] = _Attachments(file, archive, attachments.get(folder[1], {}))
                 yield name, "samples", sample
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as failure:
         if isinstance(failure, ConfigError):
             raise
         raise ConfigError(f"{file.name}: it is damaged: {failure}") from failure
+
+
+def _chunks(names: list[str]) -> dict[str, dict[int, str]]:
+    """Return, for each folder of a sample, the members with its attachments by the index of their first one."""
+    chunks: dict[str, dict[int, str]] = {}
+    for name in names:
+        if found := _CHUNK.fullmatch(name):
+            chunks.setdefault(found[1], {})[int(found[2])] = name
+    return chunks
+
+
+class _Attachments:
+    """The long texts of one sample by their index, of which a member is read when a text of it is asked for.
+
+    Args:
+        file: The archive's file.
+        archive: The archive, open.
+        members: The members by the index of their first text.
+    """
+
+    def __init__(self, file: Path, archive: zipfile.ZipFile, members: Mapping[int, str]) -> None:
+        self._file, self._archive, self._members = file, archive, members
+
+    def get(self, key: str, default: str) -> str:
+        """Return the text of an index.
+
+        Raises:
+            ConfigError: there is no such text, as the log is damaged.
+        """
+        number = int(key) if key.isdecimal() and len(key) < _DIGITS else -1
+        start = max((first for first in self._members if first <= number), default=None)
+        texts = [] if start is None else _member(self._file, self._archive, self._members[start])[0]
+        at = number - (start or 0)
+        if not isinstance(texts, list) or at >= len(texts) or not isinstance(texts[at], str):
+            raise ConfigError(f"{self._file.name}: it has no {default}, so that it is damaged")
+        return texts[at]
 
 
 def _member(file: Path, archive: zipfile.ZipFile, name: str) -> tuple[Any, int]:
@@ -199,7 +260,8 @@ def _sample(sample: Any, prefix: str, where: str, scorer: str | None, scorers: d
     choices = output.get("choices") or []
     if not choices:
         return None
-    text, found = _text(output, choices, sample.get("attachments") or {}), cast("Mapping[str, Any]", sample.get("scores") or {})
+    attachments: Any = sample.get("attachments") or {}
+    text, found = _text(output, choices, attachments), cast("Mapping[str, Any]", sample.get("scores") or {})
     scorers.update(dict.fromkeys(found))
     chosen = scorer if scorer is not None else next(iter(found), None)
     judged = found.get(chosen or "", {})
@@ -215,9 +277,10 @@ def _sample(sample: Any, prefix: str, where: str, scorer: str | None, scorers: d
         place=where,
         problem=f"{prefix}{identity_in(sample, 'id', where)}",
         sample=identity_in(sample, "epoch", where),
-        prompt=_input(sample.get("input")),
+        prompt=_input(sample.get("input"), attachments),
         text=text,
         answer=answer if told else None,
+        extractor=OURS,
         reference=in_whole_characters(str(targets[0])) if len(targets) == 1 and targets[0] else None,
         correct=bool(value) if value in (0.0, 1.0) else None,
         tokens=_tokens(output, sample),
@@ -226,22 +289,31 @@ def _sample(sample: Any, prefix: str, where: str, scorer: str | None, scorers: d
     )
 
 
-def _text(output: Mapping[str, Any], choices: Any, attachments: Mapping[str, str]) -> str:
+def _text(output: Mapping[str, Any], choices: Any, attachments: Any) -> str:
     """Return what the model wrote last."""
     content: Any = output.get("completion") or choices[0].get("message", {}).get("content", "")
     if isinstance(content, list):
-        content = "\n".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping) and part.get("type") == "text")
+        texts = [part.get("text", "") for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
+        content = "\n".join(_resolved(str(text), attachments) for text in texts)
     text = content or ""
     if not isinstance(text, str):
         raise TypeError(f"the content is {shown(content)}")
-    return attachments.get(text.removeprefix("attachment://"), text) if text.startswith("attachment://") else text
+    return _resolved(text, attachments)
 
 
-def _input(given: Any) -> str | None:
+def _resolved(text: str, attachments: Any) -> str:
+    """Return the attachment that a text names; another text as it is."""
+    return attachments.get(text.removeprefix(_ATTACHMENT), text) if text.startswith(_ATTACHMENT) else text
+
+
+def _input(given: Any, attachments: Any) -> str | None:
     """Return the prompt; of chat messages the content, if there is one message, else the messages as JSON."""
-    if isinstance(given, list) and len(cast("list[Any]", given)) == 1 and isinstance(given[0].get("content"), str):
-        return given[0]["content"]
-    return given if given is None or isinstance(given, str) else json.dumps(given)
+    if isinstance(given, list):
+        messages = [
+            {**one, "content": _resolved(one["content"], attachments)} if isinstance(one.get("content"), str) else one for one in given
+        ]
+        return messages[0]["content"] if len(messages) == 1 and isinstance(messages[0].get("content"), str) else json.dumps(messages)
+    return _resolved(given, attachments) if isinstance(given, str) else (None if given is None else json.dumps(given))
 
 
 def _value(value: Any) -> float:

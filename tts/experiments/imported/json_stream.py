@@ -1,4 +1,4 @@
-"""One large JSON object, read member by member and its lists item by item, in memory for one item."""
+"""One large JSON object or array, read member by member and list item by list item, in memory for one item."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPACE: Final = " \t\n\r"
 
 
 class JsonStream:
-    """A text stream with one JSON object.
+    """A text stream with one JSON object or array.
 
     Args:
         text: The stream, at its beginning.
@@ -24,6 +24,31 @@ class JsonStream:
         self._text, self._name, self._most = text, name, largest_row()
         self._buffer, self._at, self._ended = "", 0, False
         self._decode = json.JSONDecoder().raw_decode
+
+    def items(self) -> Iterator[Any]:
+        """Yield the items of an array.
+
+        Raises:
+            ValueError: it is no JSON array, or ends too early.
+        """
+        for _ in self._elements("[", "]"):
+            yield self._value()
+
+    def lists_of_objects(self) -> Iterator[str]:
+        """Yield the name of each member that is a list whose first item is an object.
+
+        Raises:
+            ValueError: it is no JSON object, or ends too early.
+        """
+        for _ in self._elements("{", "}"):
+            name = self._value()
+            self._expect(":")
+            if self._next() == "[":
+                for number, _ in enumerate(self._elements("[", "]")):
+                    if isinstance(self._value(), dict) and number == 0:
+                        yield name
+            else:
+                self._value()
 
     def members(self, items_of: str) -> Iterator[tuple[str, Any]]:
         """Yield the name and value of each member, and of the list of this name each item as a member of its own.

@@ -1,103 +1,228 @@
-"""Samples of lm-evaluation-harness: `samples_TASK_DATE.jsonl`, as `--log_samples` writes it.
+"""Samples of lm-evaluation-harness and lmms-eval, as their `--log_samples` writes them.
 
 A line is one document with one filter. `resps` has a list for each request, with a text for each repeat; `filtered_resps` has what the
 filter made of them: one answer, or one for each repeat. The reader takes the lines of one filter, and of its answers those of single
-repeats. Where a filter joins repeats, such as by a vote, the task extracts the answers from the texts.
+repeats. Where a filter joins repeats, such as by a vote, the task extracts the answers from the texts. It also does where no filter
+extracts, as in AIME and Minerva: an answer that equals its response is that text.
 
-Source: `evaluator.py` and `loggers/evaluation_tracker.py` of lm-evaluation-harness 0.4, as it writes the files.
+| version | file | differs |
+|---|---|---|
+| 0.4.0 to 0.4.2 | `MODEL_TASK.jsonl`, one array | no `filter`, no `metrics`; `arguments` is a list |
+| 0.4.3 to 0.4.4 | `samples_TASK_DATE.jsonl` | no `filter`, no `metrics` |
+| from 0.4.5 | `samples_TASK_DATE.jsonl` | both |
+| lmms-eval | `DATE_samples_TASK.jsonl` | no `doc` and `filter`; `resps` is flat, and left out where nothing was filtered |
+
+Files without `filter` have a copy of each document for each filter, in the order of the task's filters.
+
+Sources: `evaluator.py`, `__main__.py` and `loggers/evaluation_tracker.py` of lm-evaluation-harness 0.4.2, 0.4.4, 0.4.8, 0.4.11 and 0.4.13,
+and of lmms-eval 0.7.
 """
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
 from tts.characters import in_whole_characters
 from tts.errors import ConfigError, shown, unknown_name
-from tts.experiments.datasets.files import read_json_lines
 from tts.experiments.datasets.rows import BadRow
-from tts.experiments.imported.fields import SampleRow, identity_in
+from tts.experiments.imported.fields import SampleRow, final_of, identity_in, is_response, whole_number
+from tts.experiments.imported.json_rows import read_json_rows
 from tts.experiments.imported.source import Source, SourceFacts
+from tts.randomness import hash64
 from tts.tasks.extraction import last_marker
 
-_REQUIRED: Final = ("doc_id", "doc", "target", "resps", "filtered_resps")
-_NAME: Final = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[^_]*\.jsonl")
+_REQUIRED: Final = ("doc_id", "target", "filtered_resps")
+_NAMES: Final = (re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[^_]*\.jsonl"), re.compile(r"\d{8}_\d{6}_samples_(.+)\.jsonl"))
+_LONGEST: Final = 100_000  # characters of a target that is read as a list
 _INVALID: Final = "[invalid]"  # what a filter writes where it finds no answer
-_NO_FILTER: Final = "none"
+OURS: Final = "tts"  # the filter of files that tts writes, whose answers count as they are
+_ABOUT: Final = ("doc", "resps", "arguments", "input", "filter", "metrics", "doc_hash", "prompt_hash", "target_hash")
+_BOOKKEEPING: Final = frozenset((*_REQUIRED, *_ABOUT, "token_counts", "input_media"))
+# Metrics that are verdicts, the best-known first: `exact_match` of Minerva reads one form of answers alone.
+_VERDICTS: Final = ("math_verify", "exact_match", "acc", "em", "pass@1", "prompt_level_strict_acc", "prompt_level_loose_acc")
+_LIKE_VERDICTS: Final = re.compile(r"(?:^|_)(?:acc|accuracy|em|match|correct|verify)(?:$|_)", re.IGNORECASE)
 
 
 def is_lm_eval(row: Mapping[str, Any]) -> bool:
     """Whether a row is of this form."""
-    return {"doc_id", "resps", "filtered_resps"} <= row.keys()
+    return {"doc_id", "filtered_resps"} <= row.keys()
 
 
 def read_lm_eval(file: Path, source: Source, facts: SourceFacts) -> Iterator[SampleRow]:
     """Yield the samples of a file.
 
     Raises:
-        ConfigError: a line is of another form, has no sampled texts, or no line is of the filter.
+        ConfigError: a line is of another form, has no sampled texts, or no line is of the filter or has the metric.
     """
-    named = _NAME.fullmatch(file.name)
-    prefix = f"{named[1]}/" if named else ""
-    chosen, seen = source.filter, dict[str, int]()
-    for place, row in read_json_lines(file):
+    reader = _Reader(file, source, facts)
+    for place, row in read_json_rows(file):
         where = f"{file.name}, {place}"
         if isinstance(row, BadRow):
             raise ConfigError(f"{where}: {row}")
+        try:
+            yield from reader.read(row, where)
+        except BadRow as bad:
+            raise ConfigError(f"{where}: {bad}") from None
+    reader.check()
+
+
+class _Reader:
+    """Reads the lines of one file: those of one filter, with the verdicts of one metric."""
+
+    def __init__(self, file: Path, source: Source, facts: SourceFacts) -> None:
+        named = next((found for each in _NAMES if (found := each.fullmatch(file.name))), None)
+        self._file, self._facts = file.name, facts
+        self._prefix = f"{named[1]}/" if named else ""
+        self._filter, self._metric = source.filter, source.metric
+        self._filters = dict[str, list[float]]()  # what the source's metric is on the documents of each; NaN: it has none
+        self._metrics = dict[str, None]()
+        self._copies = dict[tuple[str, int], int]()  # of a document with equal responses, in files that name no filter
+        self._firsts = dict[str, int]()  # the responses that each document has first
+
+    def read(self, row: Mapping[str, Any], where: str) -> Iterator[SampleRow]:
+        """Yield the samples of a line. In files that name no filter, those of the other copies too, marked as such.
+
+        Raises:
+            ConfigError, BadRow: it is of another form, or has no sampled texts.
+        """
         if lacking := [name for name in _REQUIRED if name not in row]:
-            raise ConfigError(f"{where}: it has no {', '.join(lacking)}, so that it is no sample of lm-evaluation-harness")
-        own = str(row.get("filter", _NO_FILTER))
-        seen[own] = seen.get(own, 0) + 1
-        chosen = own if chosen is None else chosen
-        if own == chosen:
-            yield from _samples(row, prefix, where, facts)
-    if chosen is not None and chosen not in seen:
-        raise unknown_name(f"filter of {file.name}", chosen, seen)
-    if len(seen) > 1:
-        facts.notes[f"documents of the filter {chosen!r}, of {', '.join(seen)}"] += seen[chosen or ""]
+            raise BadRow(f"it has no {', '.join(lacking)}, so that it is no sample of lm-evaluation-harness")
+        own = str(row["filter"]) if "filter" in row else self._number_of_copy(row)
+        self._filters.setdefault(own, []).append(self._value(row))
+        self._filter = own if self._filter is None else self._filter
+        if own == self._filter:
+            self._facts.seen.update(dict.fromkeys(row))
+            yield from self._samples(row, where, f"{self._file}, {own}" if own != OURS else OURS)
+        elif "filter" not in row:
+            for sample in self._samples(row, where, f"{self._file}, {own}"):
+                yield dataclasses.replace(sample, copy_in=self._file)
+
+    def check(self) -> None:
+        """Note the filters and metrics that were not read.
+
+        Raises:
+            ConfigError: no line is of the filter, or has the metric.
+        """
+        if self._filter is not None and self._filter not in self._filters:
+            raise unknown_name(f"filter of {self._file}", self._filter, self._filters)
+        if self._metric is not None and self._filters and self._metric not in self._metrics:
+            raise unknown_name(f"metric of {self._file}", self._metric, self._metrics)
+        if len(self._filters) > 1 and self._filter is not None and self._file not in self._facts.with_repeats:
+            shares = ", ".join(f"{name} with {_percent(values)} right by the source" for name, values in self._filters.items())
+            count = len(self._filters[self._filter])
+            self._facts.notes[f"documents of the filter {self._filter!r}, of {shares} (--filter)"] += count
+
+    def _value(self, row: Mapping[str, Any]) -> float:
+        """Return the value of the named metric, else of the best-known one; NaN: it has none."""
+        known = [*_VERDICTS, *(name for name in row if name not in _BOOKKEEPING and _LIKE_VERDICTS.search(name))]
+        value = row.get(next((name for name in known if name in row), "") if self._metric is None else self._metric)
+        return float(value) if isinstance(value, bool | int | float) else math.nan
+
+    def _number_of_copy(self, row: Mapping[str, Any]) -> str:
+        """Return which copy of its document with these responses a line is, from "1": it is of the filter of that number.
+
+        Where a document has other responses too, its lines are runs, and none is a copy.
+        """
+        name, responses = str(row["doc_id"]), hash64(*_texts(row))
+        if self._firsts.setdefault(name, responses) != responses:
+            self._facts.with_repeats.add(self._file)
+        number = self._copies[name, responses] = self._copies.get((name, responses), 0) + 1
+        return str(number)
+
+    def _samples(self, row: Mapping[str, Any], where: str, extractor: str) -> Iterator[SampleRow]:
+        facts = self._facts
+        name = identity_in(row, "doc_id", where)
+        texts = _texts(row)
+        answers = _answers(row["filtered_resps"], len(texts))
+        verdicts = self._verdicts(row, len(texts))
+        reference, tokens = _reference(row["target"]), _tokens(row.get("token_counts"), len(texts))
+        if reference is None:
+            facts.notes["documents have no single target, so that the verdicts of the source count"] += 1
+        prompt = _prompt(row.get("arguments")) or row.get("input")
+        read = {"problem": "doc_id", "prompt": "arguments" if "arguments" in row else "input", "text": "resps", "answer": "filtered_resps"}
+        for meaning, field in {**read, "reference": "target"}.items():
+            if field in row:
+                facts.add_meaning(meaning, field)
+        if "resps" not in row:
+            facts.add_meaning("text", "filtered_resps")
+        if extractor == OURS or any(one is not None and not is_response(one, text) for one, text in zip(answers, texts, strict=True)):
+            facts.extracting.add(extractor)
+        for i, text in enumerate(texts):
+            yield SampleRow(
+                place=where if i == 0 else f"{where}, repeat {i}", problem=f"{self._prefix}{name}",
+                prompt=prompt if isinstance(prompt, str) else None, text=text, answer=answers[i], extractor=extractor,
+                reference=reference, correct=verdicts[i], tokens=tokens[i],
+            )  # fmt: skip
+
+    def _verdicts(self, row: Mapping[str, Any], repeats: int) -> Sequence[bool | None]:
+        """Return the verdict on each repeat by the named metric, else by the best-known one; differing verdicts of others are noted.
+
+        Raises:
+            BadRow: the named metric is no verdict.
+        """
+        told = row.get("correct")  # of each repeat, in files that tts wrote
+        if isinstance(told, list) and len(cast("list[Any]", told)) == repeats and all(isinstance(one, bool) for one in told):
+            return list(told)
+        listed = row.get("metrics")
+        names = [name for name in (listed if isinstance(listed, list) and listed else row) if isinstance(name, str) and name in row]
+        metrics = {name: row[name] for name in names if name not in _BOOKKEEPING}
+        self._metrics.update(dict.fromkeys(metrics))
+        verdicts = {name: found for name, value in metrics.items() if (found := _verdicts_in(value, repeats)) is not None}
+        known = [*(name for name in _VERDICTS if name in verdicts), *(name for name in verdicts if _LIKE_VERDICTS.search(name))]
+        if self._metric is not None and self._metric in metrics and self._metric not in verdicts and repeats == 1:
+            raise BadRow(f"its {self._metric} is {shown(metrics[self._metric])}, but a metric that gives verdicts must be 0 or 1")
+        chosen = self._metric or next(iter(known), None)
+        if chosen is None or chosen not in verdicts:
+            return [None] * repeats
+        self._facts.add_meaning("correct", chosen)
+        for other in dict.fromkeys(known):
+            if differ := sum(one != two for one, two in zip(verdicts[chosen], verdicts[other], strict=True)):
+                self._facts.notes[f"verdicts by {other!r} differ from those by {chosen!r}, which count (--metric)"] += differ
+        return verdicts[chosen]
 
 
-def _samples(row: Mapping[str, Any], prefix: str, where: str, facts: SourceFacts) -> Iterator[SampleRow]:
-    texts, answers, name = _texts(row["resps"], where), row["filtered_resps"], identity_in(row, "doc_id", where)
-    answers = _answers(answers, len(texts))
-    verdicts = _verdicts(row, len(texts))
-    reference = _reference(row["target"])
-    if reference is None:
-        facts.notes["documents have no single target, so that the verdicts of the source count"] += 1
-    for i, text in enumerate(texts):
-        yield SampleRow(
-            place=where if i == 0 else f"{where}, repeat {i}",
-            problem=f"{prefix}{name}",
-            prompt=_prompt(row.get("arguments")),
-            text=text,
-            answer=answers[i],
-            reference=reference,
-            correct=verdicts[i],
-        )
+def _percent(values: Sequence[float]) -> str:
+    """Return the mean of the known values, as a share."""
+    known = [value for value in values if not math.isnan(value)]
+    return f"{100 * sum(known) / len(known):.1f} %" if known else "unknown shares"
 
 
-def _texts(resps: Any, where: str) -> list[str]:
-    """Return the text of each repeat.
+def _texts(row: Mapping[str, Any]) -> list[str]:
+    """Return the text of each repeat: of one request, or of requests of one repeat each.
 
     Raises:
         ConfigError: there are several requests, or no texts: the task compares log-likelihoods of given choices.
     """
-    repeats = resps[0] if isinstance(resps, list) and len(cast("list[Any]", resps)) == 1 else None
+    given = row.get("resps", row["filtered_resps"])
+    repeats: Any = [given] if isinstance(given, str) else given
+    if isinstance(repeats, list) and len(cast("list[Any]", repeats)) == 1 and isinstance(repeats[0], list):
+        repeats = repeats[0]
+    elif (
+        isinstance(repeats, list)
+        and "doc" not in row
+        and all(isinstance(one, list) and len(cast("list[Any]", one)) == 1 for one in repeats)
+    ):
+        repeats = [one[0] for one in repeats]  # lmms-eval has a request for each repeat
+    elif isinstance(repeats, list) and "doc" in row:
+        repeats = None
     if not isinstance(repeats, list) or not repeats or not all(isinstance(text, str) for text in cast("list[Any]", repeats)):
-        raise ConfigError(
-            f"{where}: its resps are {shown(resps)}, but must be the texts of one request",
-            hint="log-likelihoods of given choices are no samples; only tasks that generate text are imported",
+        raise BadRow(
+            f"its resps are {shown(given)}, but must be the texts of one request; "
+            "log-likelihoods of given choices are no samples, only tasks that generate text are imported"
         )
     return cast("list[str]", repeats)
 
 
 def _answers(filtered: Any, repeats: int) -> list[str | None]:
     """Return the filter's answer of each repeat; None: the filter joins repeats, or leaves them as they are."""
-    values: Any = filtered
+    values: Any = [filtered] if isinstance(filtered, str) else filtered
     while isinstance(values, list) and len(cast("list[Any]", values)) == 1 and isinstance(values[0], list):
         values = values[0]
     if not isinstance(values, list) or len(cast("list[Any]", values)) != repeats:
@@ -111,34 +236,51 @@ def _is_none(value: str | float | None) -> bool:
     return value is None or value == _INVALID or (isinstance(value, float) and math.isnan(value))
 
 
-def _verdicts(row: Mapping[str, Any], repeats: int) -> list[bool | None]:
-    """Return the verdict on each repeat by the first metric that is one: of a single repeat, or a list of them."""
-    told = row.get("correct")  # of each repeat, in files that tts wrote
-    if isinstance(told, list) and len(cast("list[Any]", told)) == repeats and all(isinstance(one, bool) for one in told):
-        return list(told)
-    named = row.get("metrics")
-    for metric in named if isinstance(named, list) and named else [name for name in ("exact_match", "acc", "math_verify") if name in row]:
-        value = row.get(metric)
-        values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value] if repeats == 1 else []
-        if len(values) == repeats and all(isinstance(one, bool | int | float) and one in (0, 1) for one in values):
-            return [bool(one) for one in values]
-    return [None] * repeats
+def _verdicts_in(value: Any, repeats: int) -> list[bool] | None:
+    """Return the verdicts of a metric: of a single repeat, or a list of them; None: they are none."""
+    values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value] if repeats == 1 else []
+    if len(values) != repeats or not all(isinstance(one, bool | int | float) and one in (0, 1) for one in values):
+        return None
+    return [bool(one) for one in values]
 
 
 def _reference(target: Any) -> str | None:
-    """Return the reference answer: the text after the last answer marker of the target, else the target; None: there is no single one."""
+    """Return the reference answer: the final answer of a worked solution, else the target; None: there is no single one.
+
+    The harness writes every target as text, so that a list of texts is one in Python's form.
+    """
+    target = _listed(target) if isinstance(target, str) and target[:1] in ("[", "(") else target
     target = target[0] if isinstance(target, list) and len(cast("list[Any]", target)) == 1 else target
-    if not isinstance(target, str | int | float):
+    if not isinstance(target, str | int | float) or target == "None":
         return None
-    target = in_whole_characters(str(target))
+    target = final_of(in_whole_characters(str(target)))
     end = last_marker(target)
     return (target if end is None else target[end:]).strip() or None
 
 
+def _listed(target: str) -> Any:
+    """Return the texts of a list in Python's form; another target as it is."""
+    try:
+        value = ast.literal_eval(target) if len(target) < _LONGEST else target
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return target
+    texts = list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else []
+    return texts if texts and all(isinstance(one, str | tuple) for one in texts) else target
+
+
+def _tokens(counts: Any, repeats: int) -> list[int | None]:
+    """Return the generated tokens of each repeat, which lmms-eval writes; None: they are not given."""
+    given = cast("list[Any]", counts) if isinstance(counts, list) and len(cast("list[Any]", counts)) == repeats else [None] * repeats
+    found = [one.get("output_tokens") if isinstance(one, Mapping) else None for one in given]
+    return [None if value == -1 else whole_number(value, "output_tokens") for value in found]
+
+
 def _prompt(arguments: Any) -> str | None:
     """Return the prompt of the first request; chat messages as JSON."""
+    first: Any = None
     if isinstance(arguments, Mapping) and arguments:
         first = next(iter(cast("Mapping[str, Any]", arguments).values()))
-        prompt = first.get("arg_0") if isinstance(first, Mapping) else None
-        return prompt if prompt is None or isinstance(prompt, str) else json.dumps(prompt)
-    return None
+        first = first.get("arg_0") if isinstance(first, Mapping) else None
+    elif isinstance(arguments, list) and arguments and isinstance(arguments[0], list) and arguments[0]:
+        first = arguments[0][0]
+    return first if first is None or isinstance(first, str) else json.dumps(first)

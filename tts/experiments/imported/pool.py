@@ -64,7 +64,8 @@ class Pool(Replayable):
         Raises:
             ConfigError: a row cannot be read, or rows contradict each other; the text has the number of the row.
         """
-        return cls._of(samples_of(rows, fields), ImportSettings.of(name, settings))
+        facts = SourceFacts()
+        return cls._of(samples_of(rows, fields, facts), ImportSettings.of(name, settings), facts)
 
     @classmethod
     def from_files(
@@ -72,7 +73,9 @@ class Pool(Replayable):
         *paths: str | Path,
         form: str | None = None,
         fields: Names | None = None,
+        rows: str | None = None,
         filter: str | None = None,  # noqa: A002 - the word of the harness
+        metric: str | None = None,
         scorer: str | None = None,
         name: str | None = None,
         **settings: Any,
@@ -80,16 +83,21 @@ class Pool(Replayable):
         """Return the pool of files, as `from_rows`; errors name file and line.
 
         Args:
-            paths: JSON lines, CSV and Parquet files, `samples_….jsonl` of lm-evaluation-harness, and `.json` or `.eval` logs of Inspect.
-            form: "jsonl", "csv", "parquet", "lm-eval" or "inspect", of all files; None: by the name and content of each.
-            fields: of plain rows, as in `from_rows`. filter: whose answers are read, of lm-evaluation-harness; None: the first.
-            scorer: that gives the verdicts, of Inspect; None: the first. Values of the others are scores by their names.
-            name: of the pool; None: the first file's, without its ending. settings: as in `from_rows`.
+            paths: JSON lines, JSON arrays and objects, CSV and Parquet files, samples of lm-evaluation-harness and lmms-eval, and
+                `.json` or `.eval` logs of Inspect.
+            form: "jsonl", "json", "csv", "parquet", "lm-eval" or "inspect", of all files; None: that of each.
+            fields: The names of fields of plain rows, as in `from_rows`.
+            rows: The member of a JSON object that has the rows; None: its only list of objects.
+            filter: The filter whose answers are read, of lm-evaluation-harness; None: the first.
+            metric: The metric that gives the verdicts, of lm-evaluation-harness; None: the best-known one.
+            scorer: The scorer that gives the verdicts, of Inspect; None: the first. Values of the others are scores by their names.
+            name: The name of the pool; None: the first file's, without its ending.
+            settings: As in `from_rows`.
 
         Raises:
             ConfigError: a file cannot be read, or as `from_rows`. MissingDependency: Parquet or `.eval` without pyarrow.
         """
-        source = Source(form=form, fields=fields, filter=filter, scorer=scorer)
+        source = Source(form=form, fields=fields, rows=rows, filter=filter, metric=metric, scorer=scorer)
         facts = SourceFacts()
         title = name or (Path(paths[0]).stem if paths else "pool")
         return cls._of(rows_of(paths, source, facts), ImportSettings.of(title, settings), facts)

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from tts.errors import ConfigError
+from tts.experiments.imported.paths import roots_of
+
+COMPARED: Final = "an answer to compare"  # the meaning of an answer that does not count
+_ORDER: Final = ("problem", "sample", "prompt", "text", "answer", COMPARED, "reference", "correct")  # in which meanings are told
+_MOST_UNREAD: Final = 12  # fields that a report names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,13 +20,19 @@ class Source:
     """How files are read.
 
     Args:
-        fields: names of fields of plain rows; see `SampleFields`. form: of all files, as in `FORMS`; None: by name and content.
-        filter: of lm-evaluation-harness; None: the first of each file. scorer: of Inspect; None: the first of each log.
+        fields: The names of fields of plain rows; see `SampleFields`.
+        form: The form of all files, as in `FORMS`; None: that of each file's name and content.
+        rows: The member of a JSON object that has the rows; None: its only list of objects.
+        filter: The filter of lm-evaluation-harness, by name, or by its number from 1 in files that name none; None: the first of each file.
+        metric: The metric of lm-evaluation-harness that gives the verdicts; None: the best-known one.
+        scorer: The scorer of Inspect that gives the verdicts; None: the first of each log.
     """
 
     fields: Mapping[str, str | Mapping[str, str]] | None = None
     form: str | None = None
+    rows: str | None = None
     filter: str | None = None
+    metric: str | None = None
     scorer: str | None = None
 
 
@@ -29,13 +41,39 @@ class SourceFacts:
     """What sources state beside their samples.
 
     Args:
-        notes: what holds for samples, with their number. models: that wrote the samples, as logs name them.
-        forms: of the files.
+        notes: What holds for samples, with their number.
+        models: The models that wrote the samples, as logs name them.
+        forms: The forms of the files.
+        layouts: The programs whose layout the rows have.
+        meanings: The fields that were read, by meaning, in the order in which they were met.
+        seen: The fields that rows have.
+        with_repeats: The files that name no filter and have several responses of a document, so that equal ones are samples too.
+        extracting: The sources of answers of which one differs from its text: filters and columns that extract.
     """
 
     notes: Counter[str] = field(default_factory=Counter[str])
     models: dict[str, None] = field(default_factory=dict[str, None])
     forms: set[str] = field(default_factory=set[str])
+    layouts: dict[str, None] = field(default_factory=dict[str, None])
+    meanings: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
+    seen: dict[str, None] = field(default_factory=dict[str, None])
+    with_repeats: set[str] = field(default_factory=set[str])
+    extracting: set[str] = field(default_factory=set[str])
+
+    def add_meaning(self, meaning: str, name: str) -> None:
+        """Note that a field was read for a meaning."""
+        self.meanings.setdefault(meaning, {})[name] = None
+
+    def lines(self) -> list[str]:
+        """Return which fields were read for which meaning, and which were not read."""
+        order = sorted(self.meanings.items(), key=lambda each: _ORDER.index(each[0]) if each[0] in _ORDER else len(_ORDER))
+        read = ", ".join(f"{meaning} from {' and '.join(map(repr, names))}" for meaning, names in order)
+        layouts = f" (as files of {' and '.join(self.layouts)})" if self.layouts else ""
+        used = {root for names in self.meanings.values() for name in names for root in roots_of(name)}
+        rest = [repr(name) for name in self.seen if name not in used]
+        more = f" and {len(rest) - _MOST_UNREAD} more" if len(rest) > _MOST_UNREAD else ""
+        told = [f"read: {read}{layouts}"] if read else []
+        return told + ([f"not read: {', '.join(rest[:_MOST_UNREAD])}{more}"] if rest else [])
 
     def model(self, given: str | None) -> str:
         """Return the model's name: the one given, else that of the logs, else "recorded".

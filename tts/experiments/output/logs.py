@@ -90,7 +90,7 @@ def _documents(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
         doc = {"problem": result.cell.problem, "question": prompt}
         yield {
             "doc_id": number, "doc": doc, "target": target, "arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": {}}},
-            "resps": [_texts(result, source)], "filtered_resps": answers if len(answers) == 1 else [answers], "filter": "none",
+            "resps": [_texts(result, source)], "filtered_resps": answers if len(answers) == 1 else [answers], "filter": "tts",
             "metrics": ["exact_match"], "doc_hash": _hash(json.dumps(doc)), "prompt_hash": _hash(prompt), "target_hash": _hash(target),
             "exact_match": sum(right) / len(right), "correct": right,
         }  # fmt: skip

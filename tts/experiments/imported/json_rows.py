@@ -1,0 +1,101 @@
+"""Rows of JSON files: JSON lines, an array of objects, or an object of which one member is the list of rows."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+
+from tts.errors import ConfigError, unknown_name
+from tts.experiments.datasets.files import json_lines_in
+from tts.experiments.datasets.rows import BadRow, PlacedRow
+from tts.experiments.imported.json_stream import JsonStream
+
+_BEGINNING: Final = 4096  # bytes that are looked at
+_MARK: Final = b"\xef\xbb\xbf"  # which may stand before UTF-8
+
+
+def read_json_rows(file: Path) -> Iterator[PlacedRow]:
+    """Yield the rows of a JSON file, each with its place. JSON lines and arrays are told apart by the first character.
+
+    Args:
+        file: The file; a pipe is read once.
+
+    Raises:
+        ConfigError: an array is no whole JSON.
+    """
+    with file.open("rb") as stream:
+        if first_character(stream) == "[":
+            yield from _items(file, stream)
+        else:
+            yield from json_lines_in(file, stream)
+
+
+def read_json_object(file: Path, rows: str | None = None) -> Iterator[PlacedRow]:
+    """Yield the rows of an object: those of a member, else those of its only list of objects.
+
+    Raises:
+        ConfigError: it has no such list, or several.
+    """
+    yield from _rows_of_member(file, _only_list(file) if rows is None else rows)
+
+
+def first_character(stream: IO[bytes]) -> str:
+    """Return the first character of an open file that is no space, without taking it; "" where the file begins with spaces alone."""
+    assert isinstance(stream, io.BufferedReader), "files are opened with a buffer"
+    return stream.peek(_BEGINNING)[:_BEGINNING].removeprefix(_MARK).lstrip()[:1].decode("latin-1")
+
+
+def _items(file: Path, stream: IO[bytes]) -> Iterator[PlacedRow]:
+    number, text = 0, io.TextIOWrapper(stream, encoding="utf-8-sig")
+    try:
+        for item in JsonStream(text, file.name).items():
+            number += 1
+            yield f"item {number}", _object(item)
+    except (ValueError, RecursionError) as failure:
+        raise _no_whole_json(file, "array", f"item {number}", failure) from failure
+    finally:
+        text.detach()  # the caller closes what it opened
+
+
+def _rows_of_member(file: Path, name: str) -> Iterator[PlacedRow]:
+    number, names = 0, dict[str, None]()
+    try:
+        with file.open(encoding="utf-8-sig") as text:
+            for member, value in JsonStream(text, file.name).members(name):
+                names[member] = None
+                if member == name:
+                    number += 1
+                    yield f"{name} {number}", _object(value)
+    except (ValueError, RecursionError) as failure:
+        raise _no_whole_json(file, "object", f"{name} {number}", failure) from failure
+    if name not in names:
+        raise unknown_name(f"member of {file.name}", name, names)
+
+
+def _only_list(file: Path) -> str:
+    """Return the name of the only list of objects in an object.
+
+    Raises:
+        ConfigError: it has none, or several.
+    """
+    try:
+        with file.open(encoding="utf-8-sig") as text:
+            lists = list(dict.fromkeys(JsonStream(text, file.name).lists_of_objects()))
+    except (ValueError, RecursionError) as failure:
+        raise _no_whole_json(file, "object", "its beginning", failure) from failure
+    if len(lists) != 1:
+        told = f"{len(lists)} lists of objects: {', '.join(map(repr, lists))}" if lists else "no list of objects"
+        raise ConfigError(f"{file.name}: it has {told}; it is no log of Inspect", hint="name the member with the rows: --rows NAME")
+    return lists[0]
+
+
+def _object(value: Any) -> Mapping[str, Any] | BadRow:
+    return value if isinstance(value, Mapping) else BadRow("it is no JSON object")
+
+
+def _no_whole_json(file: Path, kind: str, place: str, failure: Exception) -> ConfigError:
+    if isinstance(failure, ConfigError):
+        return failure
+    return ConfigError(f"{file.name}: it is no whole JSON {kind}: {failure} (after {place})")

@@ -1,0 +1,149 @@
+"""Files of well-known programs whose rows are plain: which field has which meaning, told by the fields that a row has.
+
+| layout | written by |
+|---|---|
+| search-and-learn | `scripts/test_time_compute.py` of huggingface/search-and-learn; `completion_tokens` is -1 where it was not counted |
+| Qwen2.5-Math | `evaluation/math_eval.py` of QwenLM/Qwen2.5-Math; with `pred_score` by its reward model |
+| large_language_monkeys | ScalingIntelligence/large_language_monkeys, and its tables; `gt_answer` is a worked solution |
+| DeepConf | facebookresearch/deepconf, whose pickles were written as JSON; `min_conf` is the lowest mean confidence of a window |
+| OpenAI batch | the output file of a batch of chat completions |
+| OpenAI batch, responses | the same of the responses endpoint |
+
+Sources: the code of these repositories, and OpenAI's description of batch output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from tts.experiments.imported.paths import has_path
+
+Paths = str | tuple[str, ...] | Mapping[str, str]  # one path; those of which the first that a row has is read; or one for each role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The fields of one program's rows.
+
+    Args:
+        name: The name of the program, for the report.
+        needs: The paths that a row must have to be of this layout.
+        paths: The path of each meaning.
+        failed: A function that says whether a row has no sample because its request failed.
+        prepare: A function that changes a row before it is read; None: it is read as it is.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    paths: Mapping[str, Paths]
+    failed: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+
+
+def layout_of(row: Mapping[str, Any]) -> Layout | None:
+    """Return the layout of a row; None: it is of none."""
+    return next((one for one in LAYOUTS if all(has_path(row, path) for path in one.needs)), None)
+
+
+def has_failed(row: Mapping[str, Any]) -> bool:
+    """Whether a request of a batch brought no reply."""
+    response = row.get("response")
+    return not isinstance(response, Mapping) or response.get("status_code") != 200 or not isinstance(response.get("body"), Mapping)
+
+
+def join_parts(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row of the responses endpoint with the texts of its messages joined, as the client library does in `output_text`."""
+    if has_failed(row):
+        return row
+    body: Any = row["response"]["body"]
+    parts = [part for item in _dicts(body.get("output")) if item.get("type") == "message" for part in _dicts(item.get("content"))]
+    texts = [part["text"] for part in parts if part.get("type") == "output_text" and isinstance(part.get("text"), str)]
+    return {**row, "output_text": "".join(texts)}
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [one for one in cast("list[Any]", value) if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _traces(*lists: str) -> Mapping[str, Paths]:
+    """Return the paths of DeepConf's traces in some lists."""
+
+    def path(name: str) -> str:
+        return "+".join(f"{each}.*.{name}" for each in lists)
+
+    names = {"text": "text", "answer": "extracted_answer", "correct": "is_correct", "tokens": "num_tokens", "truncated": "stop_reason"}
+    of_problem = {"problem": "question_id", "prompt": "question", "reference": "ground_truth"}
+    return {**of_problem, **{meaning: path(name) for meaning, name in names.items()}}
+
+
+_BATCH: Final = ("custom_id", "response.body")
+_MONKEYS: Final[Mapping[str, Paths]] = {
+    "problem": ("orig_dset_idx", "question", "prompt"),
+    "prompt": ("prompt", "question"),
+    "text": "samples",
+    "reference": "gt_answer",
+    "correct": "is_corrects",
+}
+LAYOUTS: Final = (
+    Layout(
+        name="search-and-learn",
+        needs=("problem", "completions", "scores"),
+        paths={
+            "problem": ("unique_id", "problem"),
+            "prompt": "problem",
+            "text": "completions",
+            "reference": "answer",
+            "scores": "scores",
+            "tokens": "completion_tokens",
+        },
+    ),
+    Layout(
+        name="Qwen2.5-Math",
+        needs=("idx", "gt", "code", "pred"),
+        paths={
+            "problem": "idx",
+            "prompt": "question",
+            "text": "code",
+            "answer": "pred",
+            "reference": "gt",
+            "correct": "score",
+            "scores": "pred_score",
+        },
+    ),
+    Layout(name="large_language_monkeys", needs=("samples", "gt_answer"), paths=_MONKEYS),
+    Layout(name="large_language_monkeys", needs=("samples", "is_corrects"), paths=_MONKEYS),
+    Layout(
+        name="DeepConf",
+        needs=("ground_truth", "warmup_traces.*.text", "final_traces.*.text"),
+        paths={
+            **_traces("warmup_traces", "final_traces"),
+            "scores": {"confidence": "warmup_traces.*.min_conf+final_traces.*.min_conf"},
+        },
+    ),
+    Layout(name="DeepConf", needs=("ground_truth", "all_traces.*.text"), paths=_traces("all_traces")),
+    Layout(
+        name="OpenAI batch, responses",
+        needs=(*_BATCH, "response.body.output"),
+        failed=has_failed,
+        prepare=join_parts,
+        paths={
+            "problem": "custom_id",
+            "text": "output_text",
+            "tokens": "response.body.usage.output_tokens",
+            "truncated": "response.body.incomplete_details.reason",
+        },
+    ),
+    Layout(
+        name="OpenAI batch",
+        needs=("custom_id", "response", "error"),
+        failed=has_failed,
+        paths={
+            "problem": "custom_id",
+            "text": "response.body.choices.*.message.content",
+            "tokens": "response.body.usage.completion_tokens",
+            "truncated": "response.body.choices.*.finish_reason",
+        },
+    ),
+)
