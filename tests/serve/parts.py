@@ -32,6 +32,16 @@ def calls(ask: Ask) -> Answer:
     return _nth(ask, WRONG, OTHER, CALL, SAME)
 
 
+def mixed(ask: Ask) -> Answer:
+    """Three different texts and two equal calls in five."""
+    return _nth(ask, CALL, "It is sunny.", SAME, "It rains.", "It snows.")
+
+
+def scattered(ask: Ask) -> Answer:
+    """Two equal texts and three different calls in five."""
+    return _nth(ask, "It rains.", CALL, OTHER, "It rains.", OTHER.replace("Rome", "Bern"))
+
+
 def proposals(ask: Ask) -> Answer:
     """Give one of several answers by the row's seed: calls, texts, objects, a stop text, a thought."""
     ASKED.append(ask)

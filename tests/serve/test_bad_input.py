@@ -11,6 +11,16 @@ from tests.serve.asking import QUESTION, ask, refused
 
 IMAGE = [{"type": "text", "text": "what is it?"}, {"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}]
 FAN = {"$defs": {**{f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)}, "a40": {}}, "$ref": "#/$defs/a0"}
+
+
+def formed(schema: Any) -> dict[str, Any]:
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
+
+
+def required(schema: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+
+
 BAD: dict[str, tuple[dict[str, Any], int, str | None, str]] = {
     "unknown model": ({"model": "toi"}, 404, "model", "model_not_found"),
     "model of another type": ({"model": 3}, 400, "model", "invalid_value"),
@@ -23,6 +33,15 @@ BAD: dict[str, tuple[dict[str, Any], int, str | None, str]] = {
     ),
     "an empty prompt": ({"messages": [{"role": "user", "content": "  "}]}, 400, None, "invalid_value"),
     "half a character": ({"messages": [{"role": "user", "content": "3 + \ud800"}]}, 400, None, "invalid_value"),
+    "a schema that is false": (formed(False), 400, "response_format", "invalid_value"),
+    "a type and an enum that exclude each other": (formed({"type": "string", "enum": [1, None]}), 400, "response_format", "invalid_value"),
+    "a required property that no value fits": (formed(required(False)), 400, "response_format", "invalid_value"),
+    "a constant of another type": (formed(required({"type": "integer", "const": 1.5})), 400, "response_format", "invalid_value"),
+    "a result without its call": (
+        {"messages": [{"role": "user", "content": "1"}, {"role": "tool", "tool_call_id": "c", "content": "2"}]}, 400,
+        "messages[1].tool_call_id", "invalid_value",
+    ),
+    "a sound": ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, 400, "messages[0].content[0]", "unsupported"),
     "a schema with too many references written out": (
         {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": FAN}}}, 400, "response_format", "invalid_value",
     ),

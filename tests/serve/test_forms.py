@@ -25,7 +25,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 
 @pytest.fixture
 def gateway(client):
-    names = ("calls", "texts", "objects", "stopped")
+    names = ("calls", "texts", "objects", "stopped", "mixed", "scattered")
     models = {name: {"backend": f"tests.serve.parts:{name}", "strategy": "best_of_n(n=4) | majority"} for name in names}
     parts.ASKED.clear()
     return client(models={**models, "toy": {"strategy": "best_of_n(n=4) | majority"}})
@@ -43,6 +43,20 @@ def test_calls_of_tools_are_voted_on_as_values(gateway):
     system, question = parts.ASKED[0].prompt
     assert '"description": "Tell the weather"' in system.content
     assert (system.role, question.content) == ("system", "3 + 4 - 2")
+
+
+def test_the_majority_decides_whether_a_tool_is_called(gateway):
+    """Two equal calls do not win against three texts, nor two equal texts against three calls."""
+    pytest.importorskip("jsonschema")
+    fields = {"tools": [WEATHER], "tts": {"strategy": "best_of_n(n=5) | majority"}}
+    reply = ask(gateway, model="mixed", **fields).json()
+    message = reply["choices"][0]["message"]
+    assert ("tool_calls" not in message, message["content"]) == (True, "It is sunny.")
+    assert (reply["tts"]["answer"], reply["tts"]["confidence"]) == ("It is sunny.", 0.2)
+    parts.ASKED.clear()
+    reply = ask(gateway, model="scattered", **fields).json()
+    (call,) = reply["choices"][0]["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"city": "Oslo", "days": 2}
 
 
 def test_calls_that_the_choice_rules_out_never_win(gateway):

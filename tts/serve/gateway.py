@@ -114,8 +114,10 @@ class Gateway:
     async def _run(self, search: RunningSearch) -> None:
         try:
             async with self.admission.place(search.client.owner):
-                with self.offers.servers[search.order.offer.model].borrowed() as records:
+                with self.offers.servers[search.order.offer.model].borrowed(chats=search.order.chats) as records:
                     search.state = "running"
+                    if search.order.chats:  # the first such request finds out what the server offers there
+                        await asyncio.to_thread(self.cache.backend, records["policy"])
                     solution = await LOOP.wait(self._job(search, records).run())
             if solution is not None:
                 search.solution = solution

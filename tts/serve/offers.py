@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -38,14 +39,25 @@ class ModelServers:
         self._busy: Counter[int] = Counter()
 
     @contextmanager
-    def borrowed(self) -> Generator[Mapping[str, ModelRecord]]:
-        """Yield the records of the server with the fewest searches, and count one more there for the block."""
+    def borrowed(self, *, chats: bool = False) -> Generator[Mapping[str, ModelRecord]]:
+        """Yield the records of the server with the fewest searches, and count one more there for the block.
+
+        Args:
+            chats: Whether the policy writes by chats, which alone take tools and pictures.
+        """
         chosen = min(range(len(self.records)), key=lambda place: self._busy[place])
         self._busy[chosen] += 1
         try:
-            yield self.records[chosen]
+            yield by_chats(self.records[chosen]) if chats else self.records[chosen]
         finally:
             self._busy[chosen] -= 1
+
+
+def by_chats(records: Mapping[str, ModelRecord]) -> Mapping[str, ModelRecord]:
+    """Return the records of a model on a server that is called by chats."""
+    policy = records["policy"]
+    options = (*(one for one in policy.options if one[0] != "mode"), ("mode", "chat"))
+    return {**records, "policy": dataclasses.replace(policy, options=options)}
 
 
 class Offers:

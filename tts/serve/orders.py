@@ -8,10 +8,12 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from tts.backends.base import Sampling
+from tts.backends.openai.backend import OpenAIBackend
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, shown, unknown_name
 from tts.registry import EVERYTHING, Registry, Scope, calls_in
 from tts.scopes import RegisteredNames
+from tts.search.needs import needs_of
 from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.search.strategies.single import Single
@@ -19,7 +21,7 @@ from tts.serve.config import budget_of
 from tts.serve.failures import api_error, refused
 from tts.serve.gateway import Gateway, within
 from tts.serve.offers import Offer
-from tts.serve.request_task import request_task, tools_of
+from tts.serve.request_task import RequestTask, request_task, tools_of
 from tts.serve.searches import Order
 from tts.serve.wire.request import SearchRequest, stop_texts
 from tts.tasks.base import Task
@@ -30,6 +32,7 @@ from tts.verifiers.compatibility import RATED, check_rates
 
 T = TypeVar("T")
 _MOST_STOPS = 16
+_STEPWISE = frozenset({"steps", "extend", "score", "next_logprobs", "value", "hidden"})  # capabilities that chats lack
 RUNS_PROGRAMS = frozenset({"program_aided"})  # parts of ours that run what a model wrote, or read files
 # Whole numbers that count tokens or characters, which a request may set up to `limits.tokens`. All others are widths.
 _LENGTHS = frozenset({"block", "characters", "foresight", "horizon", "length", "max_tokens", "thought_tokens", "tokens"})
@@ -114,11 +117,11 @@ def order_of(request: SearchRequest, gateway: Gateway) -> Order:
     if choices > limits.n:
         field = request.name_of("n")
         raise refused(field, f"{field} is {choices}, but this server gives at most {limits.n} choices; ask for fewer")
-    _check_pictures(request, gateway, offer)
     strategy = _named_strategy(gateway, offer, options.strategy)
     sampling, notes = _sampling(request, gateway, offer, strategy)
     budget, more = _budget(request, gateway, offer)
     seed = options.seed if options.seed is not None else request.seed
+    task = _task(request, gateway, offer)
     return Order(
         offer=offer,
         problem=Problem(_prompt(request.messages)),
@@ -127,24 +130,41 @@ def order_of(request: SearchRequest, gateway: Gateway) -> Order:
         seed=gateway.seeds() if seed is None else seed,
         strategy=strategy,
         verifier=_verifier(request, gateway, offer),
-        task=_task(request, gateway, offer),
+        task=task,
         sampling=sampling,
         choices=choices,
+        chats=_by_chats(request, gateway, offer, strategy, task),
         notes=(*request.notes, *notes, *more),
         keep_trace=options.trace,
     )
 
 
-def _check_pictures(request: SearchRequest, gateway: Gateway, offer: Offer) -> None:
-    """Refuse pictures where the model takes none."""
-    if pictures_in(request.messages) and not gateway.offers.backends(offer)["policy"].caps.pictures:
+def _by_chats(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None, task: Task | None) -> bool:
+    """Return whether a server that is called otherwise is called by chats, since it takes tools or pictures there.
+
+    A strategy of steps gets tools as text. Pictures have no such form.
+
+    Raises:
+        ApiError: 400, the model takes no pictures.
+    """
+    has_pictures = bool(pictures_in(request.messages))
+    has_tools = isinstance(task, RequestTask) and task.tools is not None
+    if not has_pictures and not has_tools:
+        return False
+    policy = gateway.offers.backends(offer)["policy"]
+    found = policy.capabilities if isinstance(policy, OpenAIBackend) else None
+    if has_pictures and (found is None or not found.pictures):
         field = request.name_of("messages")
         raise refused(field, f"{field} has a picture, but the model {offer.model!r} reads text alone; leave it out", "unsupported")
+    if found is None or found.chats or not (has_pictures or found.tools):
+        return False
+    return has_pictures or strategy is None or _STEPWISE.isdisjoint(needs_of(strategy.strategy).capabilities)
 
 
 def _prompt(messages: tuple[Message, ...]) -> str | tuple[Message, ...]:
     """Return messages as they are, and a single question as its text: the same problem as that of `tts solve`."""
-    return messages[0].content if len(messages) == 1 and messages[0].role == "user" else messages
+    first, *others = messages
+    return first.content if not others and first.role == "user" and not first.parts else messages
 
 
 def _named_strategy(gateway: Gateway, offer: Offer, given: str | None) -> Plan | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -26,8 +27,28 @@ def head_of(search: RunningSearch) -> ReplyHead:
 
 def outcome_of(search: RunningSearch, solution: Solution) -> Outcome:
     """Return what a search answers."""
+    solution = with_majority_first(search, solution)
     choices = choices_of(search, solution)
     return Outcome(tuple(choices), counts_of(solution, choices), report_of(search, solution, choices))
+
+
+def with_majority_first(search: RunningSearch, solution: Solution) -> Solution:
+    """Return a solution by vote in which calls of tools come first where most samples call one, and texts where most do not.
+
+    Texts are seldom equal, so that two equal calls would win against three samples that call nothing.
+    """
+    task = search.order.task
+    is_vote = solution.strategy.rpartition("| ")[2].startswith("majority")
+    if not isinstance(task, RequestTask) or task.tools is None or not is_vote or solution.answer is None:
+        return solution
+    voters = [one for one in solution.candidates if one.answer is not None and one.weight > 0]
+    calling = math.fsum(one.weight for one in voters if task.is_call(one.answer))
+    calls_win = 2 * calling > math.fsum(one.weight for one in voters)
+    if task.is_call(solution.answer) == calls_win:
+        return solution
+    ranked = sorted(solution.candidates, key=lambda one: one.answer is None or task.is_call(one.answer) != calls_win)
+    share = _shares(ranked).get(ranked[0].answer_class, solution.confidence)
+    return dataclasses.replace(solution, candidates=tuple(ranked), answer=ranked[0].answer, confidence=share)
 
 
 def choices_of(search: RunningSearch, solution: Solution) -> list[AnswerChoice]:

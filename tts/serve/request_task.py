@@ -148,6 +148,10 @@ class RequestTask(Task):
             return text, []  # only a text with valid calls has both a tag and an answer with the mark
         return rest.strip(), json.loads(answer.removeprefix(_MARK))
 
+    def is_call(self, answer: str | None) -> bool:
+        """Whether an answer is calls of tools."""
+        return self.tools is not None and answer is not None and answer.startswith(_MARK)
+
     def extract(self, text: str) -> str | None:
         """Return the calls as text, else the inner task's answer; None where calls are not valid, or required and missing."""
         text = self.cut(text)

@@ -43,6 +43,7 @@ class Order:
         task: The task; None: the model's own.
         sampling: The sampling of the rows.
         choices: The most answers of the reply.
+        chats: Whether the policy's server is called by chats, for tools or pictures.
         notes: What the reply reports of fields without effect.
         keep_trace: Whether the trace is kept for the client.
         on_end: A function that is called with the search when it is over; None: none.
@@ -58,6 +59,7 @@ class Order:
     task: Task | None = None
     sampling: Sampling = field(default_factory=Sampling)
     choices: int = 1
+    chats: bool = False
     notes: tuple[str, ...] = ()
     keep_trace: bool = True
     on_end: Callable[[RunningSearch], None] | None = None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tts
-from tests.serve.upstream import PICTURE_TOKENS, call, serving_script
+from tests.serve.wire.upstream import PICTURE_TOKENS, call, serving_script
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.errors import Key
 from tts.backends.openai.probe import probe_server
@@ -41,7 +41,7 @@ def test_a_probe_finds_tools_schemas_and_pictures() -> None:
 
 @pytest.mark.parametrize("lacks", ["tools", "response_format", "image_url"])
 def test_a_probe_does_not_find_what_a_server_passes_over(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.serve import upstream as module
+    from tests.serve.wire import upstream as module
 
     probed, used = module.probed, module.used
 

@@ -18,8 +18,8 @@ pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("jsonschema", reason="the extra serve is not installed")
 pytest.importorskip("yaml", reason="the extra serve is not installed")
 
-from tests.serve.upstream import Upstream, call, serving_script
 from tests.serve.wire.started import started
+from tests.serve.wire.upstream import Upstream, call, serving_script
 
 PROMPT = "Fix the sum in sum.py."
 TOKENS = 20_000

@@ -141,6 +141,16 @@ def test_a_schema_is_parsed_by_the_client(url):
     assert reply.output_parsed == Place(city="Oslo", size=1)
 
 
+def test_what_the_api_has_no_word_for_goes_by_tts(url):
+    options = {"n": 2, "seed": 1, "stop": ["."]}
+    reply = responses(url).responses.create(model="calls", input="Oslo?", tools=[FLAT], extra_body={"tts": options})
+    assert {one["calls"][0]["arguments"]["city"] for one in reply.tts["answers"]} == {"Oslo", "Rome"}
+    assert (reply.tts["seed"], len(reply.tts["weights"])) == (1, 2)
+    assert responses(url).responses.create(model="texts", input="Oslo?", extra_body={"tts": options}).output_text == "It is sunny"
+    told = messages(url).messages.create(model="calls", max_tokens=100, messages=QUESTION, tools=[TOOL], extra_body={"tts": options})
+    assert len(told.tts["answers"]) == 2
+
+
 def test_a_cut_response_says_so(url):
     reply = responses(url).responses.create(model="toy", input="3 + 4 - 2 + 8 - 1", max_output_tokens=2)
     assert (reply.status, reply.incomplete_details.reason) == ("incomplete", "max_output_tokens")

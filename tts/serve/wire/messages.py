@@ -24,6 +24,7 @@ from tts.serve.wire.request import (
     TtsOptions,
     checked,
     picture_of,
+    report_with_answers,
     stop_texts,
     tool_call,
 )
@@ -252,7 +253,7 @@ def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
         "stop_reason": _FINISH[choice.finish],
         "stop_sequence": choice.stop_text or None,
         "usage": usage_of(outcome.counts),
-        "tts": outcome.report,
+        "tts": report_with_answers(outcome),
     }
 
 
@@ -330,7 +331,7 @@ class MessageFrames:
                 delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}
                 parts += [self._start({**block, "input": {}}), self._delta(delta), self._stop()]
         end = {"stop_reason": _FINISH[choice.finish], "stop_sequence": choice.stop_text or None}
-        parts.append(_event("message_delta", delta=end, usage=usage_of(outcome.counts), tts=outcome.report))
+        parts.append(_event("message_delta", delta=end, usage=usage_of(outcome.counts), tts=report_with_answers(outcome)))
         return b"".join([*parts, _event("message_stop")])
 
     def _end_of_thinking(self, thought: str) -> bytes:

@@ -199,6 +199,22 @@ class Outcome:
     report: Mapping[str, Any]
 
 
+def report_with_answers(outcome: Outcome) -> Mapping[str, Any]:
+    """Return the object `tts` for an API whose replies have one answer: with all of them, where several were asked for."""
+    if len(outcome.choices) == 1:
+        return outcome.report
+    answers = [
+        {
+            "text": one.text,
+            "calls": [{"name": call.name, "arguments": json.loads(call.arguments)} for call in one.calls],
+            "finish": one.finish,
+            "weight": one.weight,
+        }
+        for one in outcome.choices
+    ]
+    return {**outcome.report, "answers": answers}
+
+
 class Frames(Protocol):
     """Writes the events of one search as bytes of a stream."""
 

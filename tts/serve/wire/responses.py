@@ -23,6 +23,7 @@ from tts.serve.wire.request import (
     TtsOptions,
     checked,
     picture_of,
+    report_with_answers,
     stop_texts,
     tool_call,
 )
@@ -287,7 +288,7 @@ def _reply(head: ReplyHead, outcome: Outcome, output: list[dict[str, Any]]) -> d
         "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
         "output": output,
         "usage": usage_of(outcome.counts),
-        "tts": outcome.report,
+        "tts": report_with_answers(outcome),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tts.errors import ConfigError
@@ -45,7 +45,39 @@ class SchemaLimits:
             )
         if schema.facts.refusal is not None:
             raise schema.facts.refusal
+        if (place := _contradiction(given, "schema")) is not None:
+            raise ConfigError(f"{place} contradicts itself: no value is valid", hint="correct its type, enum or const")
         return schema
+
+
+_TYPES: Mapping[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "integer": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0,
+}
+
+
+def _contradiction(given: Any, place: str) -> str | None:
+    """Return the place of a schema that every answer must fit and no value can, by its type, enum or const; None: none is found."""
+    if given is False:
+        return place
+    if not isinstance(given, Mapping):
+        return None
+    types: Any = given.get("type", [*_TYPES])
+    types = [types] if isinstance(types, str) else types
+    values: Any = [given["const"]] if "const" in given else given.get("enum")
+    if isinstance(values, list) and not any(_TYPES[one](value) for one in types if one in _TYPES for value in values):
+        return place
+    inner: Any = given.get("properties")
+    if types == ["object"] and isinstance(inner, Mapping):
+        for name in given.get("required", ()):
+            if name in inner and (found := _contradiction(inner[name], f"{place}.properties.{name[:80]}")) is not None:
+                return found
+    return None
 
 
 def _check(rule: str, number: int, most: int, hint: str = "state less of it") -> None:
