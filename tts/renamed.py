@@ -52,6 +52,8 @@ NAMES: dict[str, str] = {
 }
 # defaults of parts that have another value now, as "part.parameter": what it was, and what it is
 DEFAULTS: dict[str, tuple[str, str]] = {
+    "a_star.goals": ("None", "1, which ends the search at its first solution"),
+    "best_of_majority.alpha": ("0.2", "None, which is max(0.03, 3/N)"),
     "self_refine.stop": ("'nothing is wrong'", "None, which reads the verdict at the end of a critique"),
 }
 # members of a search

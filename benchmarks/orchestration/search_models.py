@@ -28,7 +28,7 @@ from tts.trace.trace import TraceNode
 from tts.types import Solution
 from tts.verifiers.heads import ProcessVerifier
 
-PLANS = ("beam(n={n})", "dvts(n={n})", "rebase(n={n})", "ets(n={n})", "a_star", "particle_filter(n={n})", "mcts")
+PLANS = ("beam(n={n})", "dvts(n={n})", "rebase(n={n})", "ets(n={n})", "a_star(goals=None)", "particle_filter(n={n})", "mcts")
 SMOLLM2_PLANS = ("best_of_n(n={n}) | best", "beam(n={n}, max_steps=4)", "particle_filter(n={n}, max_steps=4)")
 QUESTIONS = ("What is 12 + 7?", "What is 3 times 8?", "Name a prime between 20 and 30.", "What is half of 46?")
 

@@ -53,10 +53,14 @@ PLANS = (
     "dvts(n=16)",
     "rebase(n=16)",
     "ets(n=16)",
-    "a_star(expansions=64, edge_cost='unit')",
+    "a_star(goals=None, expansions=64, edge_cost='unit')",
     "particle_filter(n=16)",
 )
-GROWN = ("beam(n={width}, duplicates='keep')", "rebase(n={width})", "a_star(expansions={expansions}, width=16, edge_cost='unit')")
+GROWN = (
+    "beam(n={width}, duplicates='keep')",
+    "rebase(n={width})",
+    "a_star(goals=None, expansions={expansions}, width=16, edge_cost='unit')",
+)
 TERMS = 40  # lines of a solution, so that a search of 40 levels has something to write
 
 

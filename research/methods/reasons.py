@@ -36,8 +36,8 @@ SEARCHES = (
     "particle_filter | weighted",
 )
 GAINS = (
-    ("a_star(branching=2, goals=1) | best", "best_of_n | best", "tokens"),
-    ("a_star(branching=2, goals=1) | best", "best_of_n | weighted", "tokens"),
+    ("a_star(branching=2) | best", "best_of_n | best", "tokens"),
+    ("a_star(branching=2) | best", "best_of_n | weighted", "tokens"),
     ("particle_filter | weighted", "beam(branching=2) | weighted", "generated_tokens"),
     ("particle_filter | weighted", "dvts(branching=2) | weighted", "generated_tokens"),
 )

@@ -2,8 +2,9 @@
 
     python -m research.methods.selections [--limit 200] [--samples 64] [--draws 12] [--jobs 1] [--store FILE] [--out FOLDER]
 
-Draws one pool of samples a problem on the test split, with three scores of each sample, and replays all selections on subsets of it. Writes
-`selections.md`. It takes a quarter of an hour of one core; stopped, it goes on where it was.
+Draws one pool of samples a problem on the validation and on the test split, with four scores of each sample, and replays all selections on
+subsets of it. Writes `selections.md`. The default share of best-of-majority is chosen on the validation split, by half as many problems
+(`thresholds.py`). It takes half an hour of one core; stopped, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,7 +22,7 @@ import numpy as np
 
 import tts
 from research.methods import arguments as shared
-from research.methods import running
+from research.methods import running, thresholds
 from research.methods.choosing import Choices
 from research.methods.measuring import paired
 from tts.errors import TTSError
@@ -29,6 +31,7 @@ from tts.experiments.analysis.replay import ReplayedCurve, replay
 from tts.experiments.store.store import Store, default_store
 from tts.experiments.study import config
 from tts.experiments.study.config import StudyConfig
+from tts.scopes import trust_places
 from tts.search.needs import Needs
 from tts.search.parts import Selected
 from tts.search.search import Search
@@ -42,7 +45,6 @@ NAMES = {
     "main": "process model", "mean": "inverse perplexity", "path": "log-probability of the path", "both": "log-probability plus log-odds",
 }  # fmt: skip
 SIZES = (4, 8, 16, 32)
-SHARES = ("2/N", 0.05, 0.1, 0.2, 0.3, "max(0.2, 2/N)")
 BASE = "majority"
 
 
@@ -60,12 +62,12 @@ class AllScores(tts.Selection):
         return await Majority().select(candidates, search)
 
 
-def study(choices: Choices, limit: int, samples: int) -> StudyConfig:
-    """Return the study that draws the pools."""
+def study(choices: Choices, split: str, limit: int, samples: int) -> StudyConfig:
+    """Return the study that draws the pools of a split."""
     return config.study_config(
         {
-            "name": "selections", "models": "pocket", "verifiers": ROLES,
-            "problems": {"dataset": "arithmetic", "split": "test", "operations": choices.operations, "limit": limit},
+            "name": "selections" if split == "test" else f"selections, {split}", "models": "pocket", "verifiers": ROLES,
+            "problems": {"dataset": "arithmetic", "split": split, "operations": choices.operations, "limit": limit},
             "strategies": ["best_of_n | research.methods.selections:AllScores"], "budgets": {"samples": [samples]}, "seeds": 1,
             "record": {"candidates": True}, "concurrency": 16,
         }
@@ -80,10 +82,10 @@ def plans(size: int) -> dict[str, str]:
     made["rpc, inverse perplexity"] = "rpc(verifier='mean')"
     for name in ("deepconf", "borda"):
         made |= {f"{name}, {NAMES[role]}": f"{name}(verifier={role!r})" for role in ("mean", "path")}
-    for share in SHARES:
-        alpha = 2 / size if share == "2/N" else max(0.2, 2 / size) if isinstance(share, str) else share
-        made[f"best of majority, alpha {share}"] = f"best_of_majority(alpha={alpha!r})"
-        made[f"best of majority by {NAMES['both']}, alpha {share}"] = f"best_of_majority(alpha={alpha!r}, verifier='both')"
+    for threshold in thresholds.THRESHOLDS:
+        alpha = thresholds.alpha_of(threshold, size)
+        made[f"best of majority, alpha {threshold}"] = f"best_of_majority(alpha={alpha!r})"
+        made[f"best of majority by {NAMES['both']}, alpha {threshold}"] = f"best_of_majority(alpha={alpha!r}, verifier='both')"
     return made
 
 
@@ -104,8 +106,10 @@ def aucs(pools: Sequence[ProblemPool]) -> Iterator[tuple[str, Estimate]]:
         yield name, clustered_auc_within(scores, right, clusters, rng=np.random.default_rng(0))
 
 
-def page(pools: Sequence[ProblemPool], found: dict[str, list[ReplayedCurve]], sizes: Sequence[int], asked: str) -> Iterator[str]:
-    """Yield the lines of the page."""
+def page(
+    pools: Sequence[ProblemPool], found: dict[str, list[ReplayedCurve]], sizes: Sequence[int], chosen: Sequence[str], asked: str
+) -> Iterator[str]:
+    """Yield the lines of the page; `chosen`: those of how rare an answer best-of-majority may keep."""
     num = len(pools[0].drawn)
     yield from ("# Selections by score, on the embedded pair", "", f"Made by `python -m research.methods.selections {asked}`.", "")
     yield f"- {len(pools)} problems of the test split, {num} samples each. A point is the mean over random subsets of a pool."
@@ -123,6 +127,20 @@ def page(pools: Sequence[ProblemPool], found: dict[str, list[ReplayedCurve]], si
             mean = paired(curves[-1].curve, 0, found[BASE][-1].curve, 0).mean
             gap = f"{100 * mean.value:+.1f} [{100 * mean.low:+.1f}, {100 * mean.high:+.1f}]"
         yield f"| {name} | {' | '.join(f'{100 * p.value:.1f} [{100 * p.low:.1f}, {100 * p.high:.1f}]' for p in points)} | {gap} |"
+    yield from chosen
+
+
+def choice(pools: Sequence[ProblemPool], draws: int) -> Iterator[str]:
+    """Yield the lines of how rare an answer best-of-majority may keep."""
+    yield from ("", "## How rare an answer best-of-majority keeps, chosen on validation data", "")
+    yield f"- The pair: {len(pools)} problems of the validation split, {len(pools[0].drawn)} samples each. Rewards: recorded samples."
+    yield "- The law: 60 problems whose right answer has a chance from 0.05 to 0.35. Wrong ones have by turns 0.3, 0.15 and 40 rare"
+    yield "  answers, or 0.2 and 60. Right solutions score in [0.5, 1], wrong ones in [0, 0.6], and some of these, the lures, in [0.9, 1]."
+    yield f"- Accuracy in percent. Loss: to the best threshold of a row, in points. The default is `{thresholds.DEFAULT}`."
+    yield "- What it trades: a verifier that ranks rare wrong answers first loses against `max(0.2, 2/N)` as N grows, as the process model"
+    yield "  shows. A share of 0.2 loses every problem whose right answer is rarer, for any N, as the law shows."
+    yield ""
+    yield from thresholds.table(list(thresholds.columns(pools, NAMES, draws)))
 
 
 def main() -> None:
@@ -130,14 +148,22 @@ def main() -> None:
     options = arguments()
     path, sizes = options.store or default_store(), [size for size in SIZES if size <= options.samples]
     try:
-        number = running.run(study(Choices.load(options.choices), options.limit, options.samples), path, options.jobs)
-        with Store(path) as store:
-            pools = pools_of(store.results(number)).pools
+        choices, half = Choices.load(options.choices), max(1, options.limit // 2)
+        chosen_on = _pools(study(choices, "validation", half, options.samples), path, options.jobs)
+        chosen = list(choice(chosen_on, options.draws))
+        pools = _pools(study(choices, "test", options.limit, options.samples), path, options.jobs)
         found = measured(pools, sizes, options.draws)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
     asked = f"--limit {options.limit} --samples {options.samples} --draws {options.draws}"
-    shared.write_page(options.out, "selections.md", page(pools, found, sizes, asked))
+    shared.write_page(options.out, "selections.md", page(pools, found, sizes, chosen, asked))
+
+
+def _pools(asked: StudyConfig, path: Path, jobs: int) -> Sequence[ProblemPool]:
+    """Run what a study lacks, and return its pools."""
+    number = running.run(asked, path, jobs)
+    with Store(path) as store, trust_places():  # the selection of the study is this module's
+        return pools_of(store.results(number)).pools
 
 
 def arguments() -> argparse.Namespace:

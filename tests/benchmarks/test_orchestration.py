@@ -55,7 +55,7 @@ def test_the_search_has_a_row_for_each_plan(tmp_path: Path, monkeypatch: pytest.
         "dvts(n=16)",
         "rebase(n=16)",
         "ets(n=16)",
-        "a_star(expansions=64, edge_cost='unit')",
+        "a_star(goals=None, expansions=64, edge_cost='unit')",
         "particle_filter(n=16)",
     ):
         assert re.search(rf"^\| `{re.escape(plan)}` \| {NUMBER} \[{NUMBER}, {NUMBER}\] \| {NUMBER} \| {NUMBER} \| [1-9]", out, re.MULTILINE)

@@ -25,9 +25,9 @@ FUSING = {"mixture_of_agents", "pacore", "recursive_self_aggregation", "semantic
 THINKING = {"budget_forcing": "budget_forcing(thought_tokens=24)"}  # on a model that thinks
 FORMS = (
     THINKING
-    | {"cascade": "cascade(models=['policy', 'policy'])"}
+    | {"cascade": "cascade(models=['policy', 'policy'])", "a_star": "a_star(goals=None)"}
     | {name: f"{name}(draft='policy')" for name in ("entropy_switching", "spec_reason")}
-)  # with the one model that there is
+)  # with the one model that there is; as many goals as the budget pays
 LACKS = {need for need in CAPABILITIES if getattr(heavy_tailed().caps, need) in ("absent", False)}
 PLAIN = [name for name in NAMES if not LACKS & {*needs_of(parse(FORMS.get(name, name)).strategy).capabilities}]
 
@@ -74,3 +74,13 @@ def test_on_the_embedded_policy(name: str) -> None:
     limit = 1200
     form = f"{name}(prompt='revise')" if name in FUSING else FORMS.get(name, name)  # the task has no prompt "fuse"
     check_spent(tts.solve("What is 12 + 7 * 3 - 5 + 6?", limit, strategy=form, seed=2), limit)
+
+
+@pytest.mark.parametrize("samples", [8, 30])
+def test_the_one_search_that_ends_at_its_goal_says_what_it_leaves(samples: int) -> None:
+    limit = samples * 64
+    run = make_run("10 - 7 + 5", limit, "a_star", ToyBackend(ToyLanguage(accuracy=0.7)), verifiers={"main": ToyVerifier(error=0.1)})
+    end = searched(run)
+    check_books(end.search)
+    left = f"{limit - end.solution.usage.tokens:,}"
+    assert end.solution.warnings == (f"a_star ended at its first solution with {left} tokens left; goals=None goes on",)

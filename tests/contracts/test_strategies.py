@@ -352,7 +352,7 @@ class TestAStar(StrategyContract):
     name = "a_star"
     texts = (
         "a_star(branching=3, expansions=9)",
-        "a_star(branching=4, edge_cost='consistent', width=2, expansions=30)",
+        "a_star(branching=4, edge_cost='consistent', width=2, goals=None, expansions=30)",
         "a_star(branching=2, edge_cost='unit', frontier='local', expansions=2)",
         "a_star(branching=1, edge_cost='zero', max_steps=2, expansions=50)",
     )

@@ -50,7 +50,7 @@ CODE = "```python\nprint(3 + 4)\n```\n"
 STRATEGIES: Mapping[str, Sequence[str]] = {
     "a_star": (
         "a_star(branching=3, expansions=9)", "a_star(branching=4, edge_cost='consistent', width=2, expansions=20)",
-        "a_star(branching=2, edge_cost='unit', frontier='local', expansions=5)", "a_star(goals=1, branching=3)", "a_star",
+        "a_star(branching=2, edge_cost='unit', frontier='local', expansions=5)", "a_star(branching=3)", "a_star(goals=None)", "a_star",
     ),
     "ab_mcts": ("ab_mcts(n=5)", "ab_mcts(n=4, posterior='mixed')", "ab_mcts(n=4, posterior='beta')", "ab_mcts"),
     "adaptive": ("adaptive(n=5)", "adaptive(n=3, threshold=0.95, start=0.0)", "adaptive"),

@@ -133,6 +133,25 @@ def test_the_goal_test_is_on_taking_a_state_not_on_making_it() -> None:
     assert end.solution.stopped_by == "done"
 
 
+def test_by_default_it_ends_at_the_first_solution_and_says_what_is_left() -> None:
+    script = {"": ("A: 1\n", "a\n"), "a\n": ("A: 2\n", "b\n")}
+    scores = table({"A: 1": 0.5, "a": 0.9, "A: 2": 0.8, "b": 0.3})
+    run = make_run("1 + 1", Budget(tokens=1000, verifier_calls=50), "a_star(branching=2)", Scripted(script), verifiers=scores)
+    end = searched(run)
+    assert str(end.solution.strategy) == "a_star(branching=2) | best"
+    left = {unit: f"{amount:,.0f}" for unit, amount in end.search.account.unspent().items()}
+    rest = f"{left['tokens']} tokens and {left['verifier_calls']} verifier_calls"
+    assert end.solution.warnings == (f"a_star ended at its first solution with {rest} left; goals=None goes on",)
+    unlimited = searched(make_run("1 + 1", Budget(seconds=1000), "a_star(branching=2)", Scripted(script), verifiers=scores))
+    assert unlimited.solution.warnings == ()
+
+
+@pytest.mark.parametrize(("plan", "selection"), [("a_star", "best"), ("a_star(goals=2)", "weighted"), ("a_star(goals=None)", "weighted")])
+def test_one_goal_is_chosen_by_score_and_several_are_weighed(plan: str, selection: str) -> None:
+    assert str(parse(plan).strategy.default_selection(verified=True)) == selection
+    assert str(parse(plan).strategy.default_selection(verified=False)) == "majority"
+
+
 def test_several_states_may_be_expanded_in_one_call() -> None:
     one, two = (ended(f"a_star(goals=1, branching=4, width={width})", 3) for width in (1, 2))
     rows = [[call.rows for call in end.search.account.ledger.calls if call.kind == "expand"] for end in (one, two)]
@@ -146,7 +165,7 @@ def test_at_its_limit_it_gives_the_best_solution_in_the_frontier_or_completes_th
     scores = table({"A: 1": 0.3, "a": 0.9, "A: 3": 0.4, "A: 0": 0.1})
     solution = solve(make_run("1 + 1", AMPLE, "a_star(goals=1, branching=3, expansions=1)", Scripted(script), verifiers=scores))
     assert [c.answer for c in solution.candidates] == ["3"]
-    more = solve(make_run("1 + 1", AMPLE, "a_star(branching=3, expansions=1)", Scripted(script), verifiers=scores))
+    more = solve(make_run("1 + 1", AMPLE, "a_star(goals=None, branching=3, expansions=1)", Scripted(script), verifiers=scores))
     assert [c.answer for c in more.candidates] == ["3", "1"]
     completed = solve(make_run("1 + 1", AMPLE, "a_star(branching=2, expansions=1)", Scripted({"": ("a\n", "b\n")}), verifiers=scores))
     assert [c.trajectory.full_text for c in completed.candidates] == ["a\nA: 0\n"]

@@ -15,7 +15,7 @@ from tts.search.search import Search
 from tts.search.selections._common import ByScore, Scores, in_order, low, mean_of, members_of, no_answer, scores_of, voters_of, with_weights
 from tts.types import Candidate
 
-_SHARE = 0.2  # least share of all candidates, unless alpha says another
+_SHARE, _VOTES = 0.03, 3  # least share of all candidates, and least votes, unless alpha says another share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +29,12 @@ class BestOfMajority(ByScore):
     - Equal scores go to the more frequent answer, then to the first.
 
     Args:
-        k: answers to return, at least 1; all of those kept when they are fewer.
-        alpha: least share of all N candidates, in [0, 1]; None: max(0.2, 2/N). With 2/N alone ever rarer answers are kept as N grows, and
-            the choice tends to best-of-N: on the embedded pair it falls from N = 8 to 32, where 0.2 gains (`docs/results/selections.md`).
-        asked: most responses of one answer that are scored. verifier, aggregate, truncated: as in `ByScore`.
+        k: The number of answers to return, at least 1; all of those kept when they are fewer.
+        alpha: The least share of all N candidates, in [0, 1]; None: max(0.03, 3/N), chosen on validation data of several verifiers
+            (`docs/results/selections.md`). A larger share loses every problem whose right answer is rarer. A smaller one keeps rare wrong
+            answers, and tends to best-of-N: choose 0.2 for a verifier that ranks some rare wrong answers first.
+        asked: The most responses of one answer that are scored.
+        verifier, aggregate, truncated: As in `ByScore`.
 
     Cost: at most `asked` / alpha verifier calls.
 
@@ -61,7 +63,7 @@ class BestOfMajority(ByScore):
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose k answers."""
         total, members = len(candidates), members_of(candidates, voters_of(candidates, self.truncated))
-        alpha = max(_SHARE, 2 / max(total, 1)) if self.alpha is None else self.alpha
+        alpha = least_share(total) if self.alpha is None else self.alpha
         kept = [kind for kind, of_kind in members.items() if len(of_kind) >= alpha * total - 1e-9]
         if not kept:
             return self._most_frequent(candidates, members)
@@ -88,3 +90,8 @@ class BestOfMajority(ByScore):
         answers = tuple(candidates[members[kind][0]].answer or "" for kind in chosen)
         share = len(members[chosen[0]]) / len(candidates) if chosen else no_answer(candidates)
         return Selected(answers, in_order(judged, first), share)
+
+
+def least_share(total: int) -> float:
+    """Return the default share of so many candidates that an answer needs."""
+    return max(_SHARE, min(1.0, _VOTES / max(total, 1)))

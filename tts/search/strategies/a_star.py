@@ -11,6 +11,7 @@ edge cost, whether the frontier is global, k, the caps. Differs:
 - An unknown score (NaN) is the worst, h = 1. With one continuation nothing competes, and nothing is scored.
 - Copies among a state's continuations are dropped.
 - A path that ended without an answer is no solution, so the search goes on.
+- With `goals` above 1, or None, the search goes on after the first solution.
 - Where the budget ends the search, the solution in the frontier with the least f is the candidate. Where there is none, the best-scored
   live path is completed from what was held back.
 """
@@ -40,6 +41,7 @@ EDGE_COSTS: Mapping[str, Callable[[float, float, int], float]] = {
     "unit": lambda _before, _after, steps: 1.0 / steps,
 }
 FRONTIERS = ("global", "local")
+_COUNTED = ("tokens", "samples", "verifier_calls")  # units whose rest is said
 
 
 class OpenPath(NamedTuple):
@@ -77,19 +79,20 @@ class AStar(Guided):
             best-first search. "unit": 1 / max_steps.
         frontier: "global": all open states compete; "local": only the continuations of the states expanded last.
         width: how many of the best open states are expanded in one call.
-        goals: solutions to find, the best first; several are weighted by score. 1 is the paper's; None: as many as the budget pays.
-            Where no open state is left, the search begins anew at the root.
+        goals: solutions to find, at least 1, the best first. 1, the default, is the paper's: the first solution is the answer, and what is
+            left of the budget stays unspent, as a warning says. None: as many as the budget pays. Several are weighted by score. Where no
+            open state is left, the search begins anew at the root.
         expansions: most states to expand. Then the solutions found are returned, or else the best open state is completed. None: until
             the budget ends.
         temperature, max_steps, verifier, aggregate: as in `Guided`.
 
     Cost: k steps and k verifier calls an expansion. The budget of n samples with d steps each pays about n d / k expansions. In samples:
-        k for the root and k - 1 for each other expansion.
+        k for the root and k - 1 for each other expansion. The first solution of d steps takes at least d expansions.
     Random: none of its own.
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="a_star(goals=1, branching=3)", verifier="toy")
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="a_star(branching=3, goals=1)", verifier="toy")
         >>> found.answer, found.usage.samples, found.usage.tokens
         ('14', 9, 90)
     """
@@ -100,7 +103,7 @@ class AStar(Guided):
     edge_cost: Annotated[str, known(EDGE_COSTS)] = "drop"
     frontier: Annotated[str, known(FRONTIERS)] = "global"
     width: Count = 1
-    goals: Count | None = None
+    goals: Count | None = 1
     expansions: Count | None = None
 
     def default_selection(self, *, verified: bool) -> Selection:
@@ -119,6 +122,7 @@ class AStar(Guided):
                 while frontier and frontier[0].is_goal and len(goals) != self.goals:
                     goals.append(self._candidate(search, heapq.heappop(frontier)))  # line 4
                 if len(goals) == self.goals:
+                    self._warn_of_rest(search, len(goals))
                     return goals
                 if expanded == self.expansions:
                     return await self._concluded(search, frontier, goals)
@@ -167,6 +171,14 @@ class AStar(Guided):
         if goals:
             return goals[: self.goals]
         return await search.complete([min(frontier).t], temperature=self.temperature) if frontier else search.candidates
+
+    @staticmethod
+    def _warn_of_rest(search: Search, found: int) -> None:
+        """Say what is left of each limit where the search ends at its goal."""
+        rest = [f"{amount:,.0f} {unit}" for unit, amount in search.account.unspent().items() if unit in _COUNTED and amount >= 1]
+        if rest:
+            solutions = "first solution" if found == 1 else f"{found} solutions"
+            search.notes.warn(f"a_star ended at its {solutions} with {' and '.join(rest)} left; goals=None goes on")
 
     @staticmethod
     def _candidate(search: Search, goal: OpenPath) -> Candidate:

@@ -1,0 +1,132 @@
+"""How rare an answer best-of-majority may keep: chosen on validation data of several verifiers.
+
+The verifiers: four scores of the embedded pair on the validation split, rewards of published models on recorded samples where they are
+present, and a law whose rare answers are right, with wrong solutions that score high in a share of 0, 2 and 10 percent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tts
+from research.recorded import pools as recorded
+from tts.errors import ConfigError
+from tts.experiments.analysis.pools import ProblemPool
+from tts.experiments.analysis.replay import replay
+from tts.tasks import get
+
+# Least share of all candidates and least votes, by name.
+THRESHOLDS: Mapping[str, tuple[float, int]] = {
+    "1/N": (0.0, 1), "2/N": (0.0, 2), "3/N": (0.0, 3), "max(0.03, 2/N)": (0.03, 2), "max(0.03, 3/N)": (0.03, 3),
+    "max(0.05, 3/N)": (0.05, 3), "max(0.1, 3/N)": (0.1, 3), "max(0.2, 2/N)": (0.2, 2),
+}  # fmt: skip
+DEFAULT = "max(0.03, 3/N)"
+LURES = (0.0, 0.02, 0.1)  # shares of wrong solutions that score high
+SIZES = (16, 32, 64)
+LAW_SIZES = (64, 256)
+_RARE = (0.05, 0.08, 0.12, 0.18, 0.25, 0.35)  # chances of the right answer
+_CRUCIBLE = "crucible_math500/math500-bestofn-seed{}.json"
+
+
+def alpha_of(name: str, size: int) -> float:
+    """Return the least share that a threshold means at a size."""
+    share, votes = THRESHOLDS[name]
+    return min(1.0, max(share, votes / size))
+
+
+def chances(problem: int) -> NDArray[np.float64]:
+    """Return the chances of a problem's answers, the right one first: by turns two lures and 40 rare answers, or one and 60."""
+    right = _RARE[problem % len(_RARE)]
+    lures, rare = ((0.3, 0.15), 40) if problem // len(_RARE) % 2 == 0 else ((0.2,), 60)
+    rest = 1 - right - sum(lures)
+    return np.array([right, *lures, *([rest / rare] * rare)])
+
+
+def drawn(problem: int, size: int, lure: float, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return answers of a problem, 0 the right one, and a score of each.
+
+    Args:
+        problem: The number of the problem.
+        size: The number of samples.
+        lure: The share of wrong solutions that score in [0.9, 1]; others score in [0, 0.6], right ones in [0.5, 1].
+        rng: The generator.
+    """
+    law = chances(problem)
+    answers = rng.choice(len(law), size, p=law)
+    wrong = np.where(rng.random(size) < lure, rng.uniform(0.9, 1, size), rng.uniform(0, 0.6, size))
+    return answers, np.where(answers == 0, rng.uniform(0.5, 1, size), wrong)
+
+
+def law(size: int, lure: float, problems: int = 60) -> tts.Pool:
+    """Return samples of that law as a pool."""
+    rows: list[dict[str, object]] = []
+    for problem in range(problems):
+        answers, scores = drawn(problem, size, lure, np.random.default_rng([problem, size, round(1000 * lure)]))
+        texts = [f"{answer}" for answer in answers.tolist()]
+        right = [answer == 0 for answer in answers.tolist()]
+        rows.append({"problem": f"{problem}", "text": texts, "answer": texts, "correct": right, "scores": scores.tolist()})
+    return tts.Pool.from_rows(rows, name=f"law {lure:g}", task="text", verdicts="given")
+
+
+def rewarded() -> Iterator[tuple[str, tts.Pool]]:
+    """Yield recorded samples with rewards, by name; none where they are not present."""
+    try:
+        yield "Qwen2.5-Math's reward, MATH", recorded.pool("qwen25math")
+        yield "Skywork's process model, MATH", tts.Pool.from_rows(_crucible(), name="crucible", task="text", verdicts="given")
+    except ConfigError:
+        return
+
+
+def _crucible() -> list[dict[str, Any]]:
+    """Return the recorded problems, each with the samples of all seeds."""
+    task, found = get("math"), dict[str, dict[str, Any]]()
+    for seed in range(3):
+        path = recorded.folder() / _CRUCIBLE.format(seed)
+        for one in json.loads(path.read_text(encoding="utf-8"))["records"]:
+            row = found.setdefault(one["problem_id"], {"problem": one["problem_id"], "text": [], "answer": [], "correct": [], "scores": []})
+            for trace in one["traces"]:
+                row["text"].append(trace["text"])
+                row["answer"].append(task.canonical(task.extract(trace["text"]) or ""))
+                row["correct"].append(trace["correct"])
+                row["scores"].append(trace["prm_score"])
+    return list(found.values())
+
+
+def accuracies(pools: Sequence[ProblemPool], size: int, draws: int, verifier: str = "main") -> list[float]:
+    """Return the accuracy at a size for each threshold, over random subsets."""
+    plans = [f"best_of_n | best_of_majority(alpha={alpha_of(name, size)!r}, verifier={verifier!r})" for name in THRESHOLDS]
+    return [curve.curve.accuracy[0].value for curve in replay(pools, plans, [size], draws=draws)]
+
+
+def columns(pools: Sequence[ProblemPool], roles: Mapping[str, str], draws: int) -> Iterator[tuple[str, list[float]]]:
+    """Yield a column of accuracies for each verifier and size.
+
+    Args:
+        pools: The samples of the pair on the validation split.
+        roles: The names of the pair's scores, by role.
+        draws: The subsets of a pool.
+    """
+    for size in (size for size in SIZES if size <= len(pools[0].drawn)):
+        yield from ((f"{name}, N = {size}", accuracies(pools, size, draws, role)) for role, name in roles.items())
+    for name, pool in rewarded():
+        most = min(len(one.drawn) for one in pool.problems)
+        yield f"{name}, N = {most}", accuracies(pool.problems, most, 2)
+    for size in LAW_SIZES:
+        for lure in LURES:
+            yield f"law, {lure:.0%} lures, N = {size}", accuracies(law(size, lure).problems, size, 2)
+
+
+def table(found: Sequence[tuple[str, Sequence[float]]]) -> Iterator[str]:
+    """Yield the lines of the table: each threshold's accuracy, and by how much it is below the best one of a column."""
+    names = list(THRESHOLDS)
+    losses = np.array([[max(column) - value for value in column] for _, column in found])
+    yield f"| verifier | {' | '.join(f'`{name}`' for name in names)} |"
+    yield f"| :-- |{' --: |' * len(names)}"
+    yield from (f"| {name} | {' | '.join(f'{100 * value:.1f}' for value in column)} |" for name, column in found)
+    for what, by in (("mean loss", losses.mean(0)), ("largest loss", losses.max(0))):
+        yield f"| **{what}** | {' | '.join(f'**{100 * value:.1f}**' for value in by)} |"
