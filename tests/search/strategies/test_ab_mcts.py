@@ -103,10 +103,20 @@ def mixed_moments(arms: list[list[float]]) -> list[tuple[float, float]]:
 def test_mixed_draws_have_the_moments_of_the_posterior(arms: list[list[float]], count: int) -> None:
     wider = math.sqrt(6000 / count)  # standard errors are those of so many draws
     rng = np.random.Generator(np.random.Philox(key=5))
-    found = np.array([[*drawn, fresh] for drawn, fresh in (mixed_draws(arms, rng) for _ in range(count))])
+    found = mixed_draws(arms, rng, count)
     for j, (mean, variance) in enumerate(mixed_moments(arms)):
         assert found[:, j].mean() == pytest.approx(mean, abs=0.02 * wider)
         assert found[:, j].var() == pytest.approx(variance, rel=0.12 * wider)
+
+
+# P(new) of treequest 0.3.3 (AB-MCTS-M, before anything is skipped): the mean over fits, whose standard error is below 0.007.
+TREEQUEST: list[tuple[list[list[float]], float]] = []
+
+
+@pytest.mark.parametrize(("arms", "known"), TREEQUEST, ids=str)
+def test_a_new_child_is_as_likely_as_in_the_reference(arms: list[list[float]], known: float) -> None:
+    draws = mixed_draws(arms, np.random.Generator(np.random.Philox(key=3)), 40_000)
+    assert (draws[:, -1] >= draws[:, :-1].max(1)).mean() == pytest.approx(known, abs=0.02)
 
 
 # The tree ---------------------------------------------------------------------------------------------------------------------------
@@ -164,6 +174,49 @@ def test_a_subtree_of_equal_scores_is_left_alone() -> None:
     assert _alike([0.5, 0.501, 0.499, 0.9])
     assert not _alike([0.5, 0.5, 0.5])
     assert not _alike([0.5, 0.5, 0.6, 0.9])
+
+
+def root_of(*arms: list[float]) -> AnswerNode:
+    """Return a root whose children have subtrees of these scores."""
+    root = AnswerNode()
+    for arm in arms:
+        _grow(root, None, arm[0])
+        for score in arm[1:]:
+            _grow(root.children[-1], None, score)
+    return root
+
+
+def chosen_from(root: AnswerNode, count: int = 400) -> list[AnswerNode]:
+    """Return the nodes that are given a new child, by so many generators."""
+    strategy = AbMcts(posterior="mixed")
+    return [strategy._select(root, np.random.Generator(np.random.Philox(key=k))) for k in range(count)]
+
+
+def test_a_skipped_subtree_takes_part_in_the_draws_and_gives_way_to_the_next_child() -> None:
+    root = root_of([0.9, 0.9, 0.9, 0.9], [0.2])
+    chosen = chosen_from(root)
+    new = chosen.count(root) / len(chosen)
+    draws = mixed_draws([[0.9] * 4, [0.2]], np.random.Generator(np.random.Philox(key=3)), 40_000)
+    law = (draws[:, -1] >= draws[:, :-1].max(1)).mean()
+    assert new == pytest.approx(law, abs=4 * math.sqrt(law * (1 - law) / len(chosen)))
+    assert law < 0.2, "without the equal scores a new child would be drawn far more often"
+    assert set(chosen) <= {root, root.children[1]}, "the next child is taken in place of the skipped one"
+
+
+def test_where_every_subtree_is_skipped_a_new_child_is_made() -> None:
+    root = root_of([0.9, 0.9, 0.9, 0.9], [0.2, 0.2, 0.2, 0.2])
+    assert set(chosen_from(root, 50)) == {root}
+
+
+def test_the_mixed_posterior_chooses_among_models_by_a_fit_over_models() -> None:
+    scores = ([0.9, 0.8, 0.85], [0.1, 0.2, 0.15], [])
+    rng = np.random.Generator(np.random.Philox(key=1))
+    drawn = [int(np.argmax(AbMcts(posterior="mixed")._draws(scores, rng))) for _ in range(500)]
+    law = np.bincount(mixed_draws(scores, rng, 40_000)[:, :-1].argmax(1), minlength=3) / 40_000
+    for place in range(3):
+        p = float(law[place])
+        assert drawn.count(place) / 500 == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / 500))
+    assert law[0] > law[2] > law[1]
 
 
 @pytest.mark.parametrize(("posterior", "deeper"), [("normal", True), ("normal", False), ("beta", True), ("beta", False), ("mixed", True)])

@@ -1,7 +1,8 @@
 """Draws from posteriors of mean scores, for Thompson sampling: of one arm, and of arms that are like each other.
 
-Source: algorithm B15; the priors of AB-MCTS-A and -M were read in the code of treequest (Inoue et al., 2503.04412). Differs: the posterior
-of AB-MCTS-M is integrated over a grid of its two spreads, where the paper runs a Markov chain.
+Source: algorithm B15; the priors of AB-MCTS-A and -M, and that each arm has a posterior draw of its own, were read in the code of treequest
+(Inoue et al., 2503.04412). Differs: the posterior of AB-MCTS-M is integrated over a grid of its two spreads, where the paper runs a Markov
+chain. Where the scores of each arm are all equal, its mass near no noise is infinite, and the least noise of the grid decides.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _MEAN, _KAPPA, _NU, _TAU2 = 0.0, 1.0, 1.0, 0.1  # normal-inverse-chi-squared
 _HALF = 0.5  # both parameters of the Beta prior
 _CENTRE, _CENTRE_SPREAD = 0.5, 0.2  # of the mean of all arms: N(0.5, 0.2)
 _ARM_SPREAD, _NOISE = 0.2, 0.3  # scales of the half-normal spreads, between arms and within one
-_GRID = (np.arange(24) + 0.5) / 24 * 3  # of a spread, in units of its scale: the tail beyond holds 0.3 %
+_GRID = np.geomspace(1e-3, 3.5, 40)  # of a spread, in units of its scale, evenly by its logarithm: the tail beyond holds 0.05 %
 
 
 def normal_posterior(scores: Sequence[float]) -> tuple[float, float, float, float]:
@@ -41,13 +42,18 @@ def beta_draw(scores: Sequence[float], rng: np.random.Generator) -> float:
     return float(rng.beta(_HALF + won, _HALF + len(scores) - won))
 
 
-def mixed_draws(arms: Sequence[Sequence[float]], rng: np.random.Generator) -> tuple[list[float], float]:
-    """Draw the next score of each arm, and that of an arm not seen yet, from one posterior draw of a mixed model.
+def mixed_draws(arms: Sequence[Sequence[float]], rng: np.random.Generator, count: int = 1) -> NDArray[np.float64]:
+    """Draw the next score of each arm, and that of an arm not seen yet, each from a posterior draw of its own of a mixed model.
 
     y = a_j + noise, a_j = mu + spread between arms; mu ~ N(0.5, 0.2), both spreads half-normal, of scales 0.2 and 0.3.
 
     Args:
-        arms: the scores of each.
+        arms: The scores of each arm.
+        rng: The generator of the draws.
+        count: The number of draws, at least 1.
+
+    Returns:
+        The scores: [draws, arms + 1], the arm not seen yet last.
     """
     sizes = np.array([len(arm) for arm in arms], np.float64)
     means = np.array([math.fsum(arm) / len(arm) if arm else 0.0 for arm in arms])
@@ -58,13 +64,14 @@ def mixed_draws(arms: Sequence[Sequence[float]], rng: np.random.Generator) -> tu
     around = between[:, None] ** 2 + within[:, None] ** 2 / sizes[known]
     precision = 1 / _CENTRE_SPREAD**2 + (1 / around).sum(1)
     centre = (_CENTRE / _CENTRE_SPREAD**2 + (means[known] / around).sum(1)) / precision
-    cell = _chosen(_log_weights(between, within, sizes[known], means[known], inner, around, precision, centre), rng)
-    mu = rng.normal(centre[cell], 1 / math.sqrt(precision[cell]))
-    arm2, noise2 = between[cell] ** 2, within[cell] ** 2
-    weight = arm2 / (arm2 + noise2 / np.maximum(sizes, 1)) * known
-    levels = rng.normal(mu + weight * (means - mu), np.sqrt(arm2 * (1 - weight)))
-    fresh = rng.normal(mu, between[cell])
-    return rng.normal(levels, within[cell]).tolist(), float(rng.normal(fresh, within[cell]))
+    weights = _log_weights(between, within, sizes[known], means[known], inner, around, precision, centre)
+    cells = _chosen(weights, (count, len(arms) + 1), rng)
+    mu = rng.normal(centre[cells], 1 / np.sqrt(precision[cells]))
+    arm2, noise = between[cells] ** 2, within[cells]
+    seen = np.append(sizes, 0.0)
+    weight = arm2 / (arm2 + noise**2 / np.maximum(seen, 1)) * (seen > 0)
+    levels = rng.normal(mu + weight * (np.append(means, 0.0) - mu), np.sqrt(arm2 * (1 - weight)))
+    return rng.normal(levels, noise)
 
 
 def _log_weights(
@@ -78,12 +85,13 @@ def _log_weights(
     centre: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return the logarithm of prior times likelihood of each cell, arms' levels and their mean integrated out."""
-    prior = -0.5 * ((between / _ARM_SPREAD) ** 2 + (within / _NOISE) ** 2)
+    prior = -0.5 * ((between / _ARM_SPREAD) ** 2 + (within / _NOISE) ** 2) + np.log(between * within)  # a cell's size grows with both
     inside = -(sizes.sum() - len(sizes)) * np.log(within) - inner / (2 * within**2)
     outside = -0.5 * (np.log(around).sum(1) + np.log(precision) + (means**2 / around).sum(1) - precision * centre**2)
     return prior + inside + outside
 
 
-def _chosen(log_weights: NDArray[np.float64], rng: np.random.Generator) -> int:
+def _chosen(log_weights: NDArray[np.float64], shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return so many cells, drawn with replacement by their weights."""
     weights = np.cumsum(np.exp(log_weights - log_weights.max()))
-    return int(np.searchsorted(weights, rng.random() * weights[-1], side="right"))
+    return np.searchsorted(weights, rng.random(shape) * weights[-1], side="right")

@@ -9,7 +9,8 @@ AB-MCTS-A with normal or Beta posteriors and AB-MCTS-M with a mixed model, read 
 - The mixed model's posterior is integrated over a grid, not sampled by a Markov chain (`tts.search.algorithms.thompson`).
 - The prompt is the task's "revise". Where it cannot show a solution, or that was cut short, the new child is a plain solution at the root.
 - A score that is unknown is no observation.
-- Which model writes is drawn by the same posterior, from the scores of each model's solutions in the whole tree.
+- Which model writes is drawn by the same posterior, from the scores of each model's solutions in the whole tree. AB-MCTS-M of the code
+  does so too, by a mixed model over the models.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tts.types import Candidate
 
 _DRAWS = {"normal": normal_draw, "beta": beta_draw}
 _FEW = 100  # solutions up to which the mixed posterior is drawn in the event loop
-_ALIKE = (4, 0.75)  # AB-MCTS-M skips a subtree of so many scores, of which such a share is one score
+_ALIKE = (4, 0.75)  # AB-MCTS-M goes into no subtree of so many scores, of which such a share is one score
 
 
 @dataclass(slots=True, eq=False)
@@ -88,7 +89,7 @@ class AbMcts(Judged):
         by_writer: dict[str, list[float]] = {role: [] for role in self.writers}
         for k in rounds(search, self.n):
             rng = search.rng("ab_mcts", k)
-            writer = self.writers[int(np.argmax([self._draw(by_writer[role], rng) for role in self.writers]))]
+            writer = self.writers[int(np.argmax(self._draws([by_writer[role] for role in self.writers], rng)))]
             aside = self.posterior == "mixed" and k >= _FEW
             node = await search.run(self._select, root, rng) if aside else self._select(root, rng)
             shown = node.made
@@ -107,21 +108,26 @@ class AbMcts(Judged):
         node = root
         while node.children:
             if self.posterior == "mixed":
-                going = [child for child in node.children if not _alike(child.all)]
-                drawn, fresh = mixed_draws([child.all for child in going], rng)
-                best = int(np.argmax(drawn)) if going else 0
-                if not going or fresh >= drawn[best]:
+                *drawn, fresh = mixed_draws([child.all for child in node.children], rng)[0].tolist()
+                ranked = [node.children[i] for i in np.argsort(-np.array(drawn), kind="stable")]
+                going = [child for child in ranked if not _alike(child.all)]
+                if fresh >= max(drawn) or not going:  # a subtree that is skipped gives way to the next child
                     return node
-                node = going[best]
+                node = going[0]
             else:
                 if self._draw(node.new, rng) >= self._draw(node.below, rng):
                     return node
-                drawn = [self._draw(child.all, rng) for child in node.children]
-                node = node.children[int(np.argmax(drawn))]
+                node = node.children[int(np.argmax(self._draws([child.all for child in node.children], rng)))]
         return node
 
+    def _draws(self, arms: Sequence[Sequence[float]], rng: np.random.Generator) -> list[float]:
+        """Draw the worth of each arm."""
+        if self.posterior == "mixed":
+            return mixed_draws(arms, rng)[0, :-1].tolist() if len(arms) > 1 else [0.0]
+        return [self._draw(scores, rng) for scores in arms]
+
     def _draw(self, scores: Sequence[float], rng: np.random.Generator) -> float:
-        return _DRAWS.get(self.posterior, normal_draw)(scores, rng)
+        return _DRAWS[self.posterior](scores, rng)
 
 
 def _grow(parent: AnswerNode, made: Candidate, score: float) -> None:
