@@ -32,7 +32,7 @@ SUM = tts.Problem("10 - 7 + 5 + 3 - 4", "7")
 TOKENS, SAMPLES, SEED = tts.Budget(tokens=800), tts.Budget(samples=200), 0
 EMBEDDED = ("process", "probe", "self_evaluation", "reward")
 _PLANS = {
-    "a_star": "a_star(goals=1, branching=3)",
+    "a_star": "a_star(branching=3, goals=1)",
     "ab_mcts": "ab_mcts(n=8)",
     "adaptive": "adaptive(n=8)",
     "answer_convergence": "answer_convergence(n=3, k=2, tokens=1)",
@@ -77,8 +77,8 @@ _PLANS = {
 }
 _RULES = {
     "pandora": "pandora(price=0.05, least=4)",
-    "mixture_sprt": "mixture_sprt(prior=1, beta=0.05)",
-    "sprt": "sprt(share=0.75, beta=0.05)",
+    "mixture_sprt": "mixture_sprt",
+    "sprt": "sprt",
     "unanimous": "unanimous(window=3)",
 }
 _SELECTIONS = {"deepconf": "deepconf(keep=50)", "rpc": "rpc(least=4)", "selective": "selective(threshold=0.5)"}

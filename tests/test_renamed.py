@@ -91,4 +91,6 @@ def test_a_text_that_relies_on_a_changed_default_works_and_says_so(key: str) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert parse_call(table, name) == part()
-        parse_call(table, f"{name}({parameter}={getattr(part(), parameter)!r})")
+        changed = [key.partition(".")[2] for key in renamed.DEFAULTS if key.startswith(f"{name}.")]
+        given = ", ".join(f"{one}={getattr(part(), one)!r}" for one in changed)
+        assert parse_call(table, f"{name}({given})") == part()

@@ -53,6 +53,13 @@ NAMES: dict[str, str] = {
 # defaults of parts that have another value now, as "part.parameter": what it was, and what it is
 DEFAULTS: dict[str, tuple[str, str]] = {
     "a_star.goals": ("None", "1, which ends the search at its first solution"),
+    "deepconf.keep": ("10", "None, which keeps a tenth, and five candidates at least"),
+    "mind_evolution.orphans": ("0", "1/6"),
+    "mixture_sprt.beta": ("0.94994", "0.05"),
+    "mixture_sprt.prior": ("1e6", "1"),
+    "self_verification.law": ("[1, 0.39]", "None, which verifies nothing without `verifications`"),
+    "sprt.beta": ("0.949976", "0.05"),
+    "sprt.share": ("0.5001", "0.75"),
     "best_of_majority.alpha": ("0.2", "None, which is max(0.03, 3/N)"),
     "self_refine.stop": ("'nothing is wrong'", "None, which reads the verdict at the end of a critique"),
 }

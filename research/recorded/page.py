@@ -25,7 +25,7 @@ from tts.verifiers.code.written import SECONDS
 
 SELECTIONS = ("majority", "best", "weighted", "best_of_majority", "borda")
 RULES = (
-    "unanimous(window=5)", "posterior", "sprt", "mixture_sprt", "sprt(share=0.75, beta=0.05)", "mixture_sprt(prior=1, beta=0.05)",
+    "unanimous(window=5)", "posterior", "sprt(preset='consol')", "mixture_sprt(preset='consol')", "sprt", "mixture_sprt",
 )  # fmt: skip
 PLANS = ("pass@k", *(f"best_of_n | {name}" for name in SELECTIONS))
 TREE = "game24_tot"

@@ -81,9 +81,16 @@ def test_where_all_are_called_wrong_all_stay() -> None:
     assert sorted(model.asked[-1][1]) == [10, 20, 30]
 
 
-def test_a_rank_that_all_pass_is_not_asked_for() -> None:
+def test_a_rank_that_all_pass_orders_them_for_the_next_layer() -> None:
+    model = Layered(rank="[3] > [1] > [2]")
+    run(model, "archon(n=3, layers=['generate', 'critique', 'rank', 'fuse'], keep=5)")
+    by = dict(model.asked)
+    assert by["fuse"] == [by["rank"][2], by["rank"][0], by["rank"][1]]
+
+
+def test_a_single_solution_is_not_ranked() -> None:
     model = Layered()
-    run(model, "archon(n=3, layers=['generate', 'critique', 'rank', 'fuse'], keep=3)")
+    run(model, "archon(n=1, layers=['generate', 'critique', 'rank', 'fuse'])")
     assert "rank" not in {kind for kind, _ in model.asked}
 
 
@@ -177,7 +184,7 @@ def test_evolution_is_right_as_often_as_the_exact_law_says(generations: int, isl
             return "It is wrong."
         return f"\\boxed{{{7 if draw < (q if answered(text) else p) else 8}}}"
 
-    plan = f"mind_evolution(n={n}, generations={generations}, islands={islands})"
+    plan = f"mind_evolution(n={n}, generations={generations}, islands={islands}, orphans=0)"
     ends = [evolved(plan, say, lambda text: float("{7}" in text), seed) for seed in range(runs)]
     law = 1 - (1 - p) ** (n * islands) * (1 - q) ** (n * islands * (generations - 1))
     assert sum(end.solution.answer == "7" for end in ends) / runs == near(law, runs)
@@ -204,11 +211,34 @@ def test_the_fittest_become_parents_and_wander_to_the_next_island() -> None:
 
     model = FunctionBackend(lambda ask: say(text_of(ask), 0.0), concurrency=1)
     verifier = FunctionVerifier(lambda problem, text: float(re.findall(r"boxed\{([.\d]+)\}", text)[-1]))
-    plan = "mind_evolution(n=2, generations=2, islands=2, pressure=0.001, migrants=1)"
+    plan = "mind_evolution(n=2, generations=2, islands=2, pressure=0.001, migrants=1, orphans=0)"
     end = searched(make_run("What is 3 + 4?", Budget(samples=99), plan, model, verifiers={"main": verifier}, task="math"))
     assert [max(one) for one in shown] == [0.51] * 4, "on the second island the best of the first is the fittest"
     assert {len(one) for one in shown} <= {1, 2}
     assert end.solution.answer == "0.52"
+
+
+@repeats(40, 120)
+def test_an_orphan_is_a_plain_solution_without_a_critique(runs: int) -> None:
+    """A child is shown no parent with the chance of an orphan, and nobody criticizes for it."""
+    shown: list[bool] = []
+
+    def say(text: str, draw: float) -> str:
+        if "Name the first step that is wrong" not in text:
+            shown.append(bool(answered(text)))
+        return "It is wrong." if "Name the first step that is wrong" in text else f"\\boxed{{{int(9 * draw)}}}"
+
+    for chance in (1 / 6, 0.7):
+        shown.clear()
+        plan = (
+            f"mind_evolution(n=4, generations=2, islands=1, orphans={chance})"
+            if chance != 1 / 6
+            else "mind_evolution(n=4, generations=2, islands=1)"
+        )
+        samples = sum(evolved(plan, say, lambda text: 0.5, seed).solution.usage.samples for seed in range(runs))
+        orphans = shown.count(False) - 4 * runs
+        assert orphans / (4 * runs) == near(chance, 4 * runs)
+        assert samples == 8 * runs + (4 * runs - orphans), "a critique for each child that has parents"
 
 
 def test_one_generation_takes_no_other_prompt() -> None:
@@ -228,7 +258,7 @@ def test_without_migration_islands_stay_apart() -> None:
 
     model = FunctionBackend(lambda ask: say(text_of(ask), 0.0), concurrency=1)
     verifier = FunctionVerifier(lambda problem, text: float(re.findall(r"boxed\{([.\d]+)\}", text)[-1]))
-    plan = "mind_evolution(n=2, generations=2, islands=2, pressure=0.001, migrants=0)"
+    plan = "mind_evolution(n=2, generations=2, islands=2, pressure=0.001, migrants=0, orphans=0)"
     end = searched(make_run("What is 3 + 4?", Budget(samples=99), plan, model, verifiers={"main": verifier}, task="math"))
     made = [c.answer for c in sorted(end.solution.candidates, key=lambda c: c.index)]
     assert made[4:] == ["0.52", "0.52", "0.12", "0.12"]

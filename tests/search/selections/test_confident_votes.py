@@ -243,3 +243,15 @@ class TestThreshold:
     def test_bad_input(self, confidences: Any, right: Any, risk: Any) -> None:
         with pytest.raises(ConfigError, match=", but must"):
             choose_threshold(confidences, right, risk)
+
+
+@pytest.mark.parametrize(("count", "kept"), [(3, 3), (5, 5), (8, 5), (20, 5), (50, 5), (80, 8)])
+def test_deepconf_keeps_a_tenth_by_default_but_five_at_least(count: int, kept: int) -> None:
+    selected = chosen(DeepConfidence(), ["a"] * count, [(i + 1) / (count + 1) for i in range(count)])
+    assert sum(c.weight > 0 for c in selected.ranked) == kept
+
+
+def test_deepconf_of_few_candidates_is_a_vote_and_not_the_choice_of_the_best() -> None:
+    answers, scores = [*"aaaab"], [0.8, 0.7, 0.75, 0.72, 0.9]
+    assert chosen(DeepConfidence(), answers, scores).answers == ("a",)
+    assert chosen(DeepConfidence(keep=10), answers, scores).answers == chosen(Best(), answers, scores).answers == ("b",)

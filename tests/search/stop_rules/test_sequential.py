@@ -90,17 +90,36 @@ def test_it_seldom_finds_no_difference_where_there_is_one(rule: SPRT) -> None:
 
 
 def test_the_parameters_of_the_paper_are_a_lead_of_three_and_bound_nothing() -> None:
-    for rule in (SPRT(), MixtureSPRT()):
+    consol = [(SPRT(preset="consol"), 0.949976), (MixtureSPRT(preset="consol"), 0.94994)]
+    for rule, beta in consol:
         for second in range(12):
             stops = [lead for lead in range(12) if rule.should_stop(votes(second + lead, second))]
             assert stops[0] == 3
-        assert rule.alpha / (1 - rule.beta) > 0.99
+        assert rule.alpha / (1 - beta) > 0.99
         wrong = ends(rule, (0.4, 0.3, 0.3), 40)
         assert wrong["b"] + wrong["c"] > 0.2  # and so it errs often
 
 
+@pytest.mark.parametrize("chances", [(0.4, 0.3, 0.3), (0.6, 0.4)])
+def test_the_defaults_bound_what_the_parameters_of_the_paper_do_not(chances: tuple[float, ...]) -> None:
+    for rule, written in ((SPRT(), SPRT(share=0.75, beta=0.05)), (MixtureSPRT(), MixtureSPRT(prior=1.0, beta=0.05))):
+        found, same = ends(rule, chances, 40), ends(written, chances, 40)
+        assert found == same
+        assert sum(found[name] for name in "bc") <= (len(chances) - 1) * 0.05 / 0.95
+
+
+def test_a_parameter_that_is_given_stands_before_its_preset() -> None:
+    paper = SPRT(preset="consol", share=0.9)
+    assert str(paper) == "sprt(preset='consol', share=0.9)"
+    assert [paper.should_stop(votes(n)) is None for n in (0, 1)] == [True, False]
+    with pytest.raises(ConfigError, match="preset is 'wald', but must be 'bounded' or 'consol'"):
+        SPRT(preset="wald")
+    with pytest.raises(ConfigError, match=r"alpha is 0\.1"):
+        SPRT(preset="consol", alpha=0.1)
+
+
 def test_counts_that_are_stated() -> None:
-    for rule, equal in ((SPRT(share=0.75, beta=0.05), 8), (MixtureSPRT(prior=1, beta=0.05), 7)):
+    for rule, equal in ((SPRT(), 8), (MixtureSPRT(), 7)):
         assert rule.should_stop(votes(equal - 1)) is None
         assert rule.should_stop(votes(equal)) == StopDecision(rule.registered_as)
 

@@ -180,7 +180,7 @@ def test_its_candidates_have_their_confidence_as_scores() -> None:
         assert solution.error is None
         weights: defaultdict[str | None, float] = defaultdict(float)
         for c in solution.candidates:
-            assert c.scores["gut"] == pytest.approx(confidence(c.trajectory.path))
+            assert c.scores["gut"] == pytest.approx(confidence([c.trajectory])), "of its last step"
             weights[c.answer] += c.scores["gut"]
         assert weights[solution.answer] == max(weights.values())
 

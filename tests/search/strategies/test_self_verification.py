@@ -101,7 +101,7 @@ def test_a_solution_that_was_drawn_to_learn_its_length_is_one_of_the_n(n: int) -
 
 def test_the_split_follows_its_law() -> None:
     assert [SelfVerification(law=(1.0, 0.5)).split(units) for units in (1, 2, 16, 100)] == [0, 1, 4, 10]
-    assert [SelfVerification().split(units) for units in (2, 30, 1000)] == [1, 4, 15], "the paper's exponent"
+    assert [SelfVerification(law=(1.0, 0.39)).split(units) for units in (2, 30, 1000)] == [1, 4, 15], "the paper's exponent"
     assert SelfVerification(law=(0.0, 1.0)).split(1000) == 0
     few, many = (solved("self_verification(law=[1.0, 0.5])", samples=samples) for samples in (16, 144))
     for solution, votes in ((few, 4), (many, 12)):
@@ -109,6 +109,15 @@ def test_the_split_follows_its_law() -> None:
         assert count == solution.usage.samples // (1 + votes)
         assert solution.usage.samples == count * (1 + votes)
         assert all("verified" in c.scores for c in solution.candidates)
+
+
+def test_without_a_law_nothing_is_verified_and_a_warning_says_so() -> None:
+    mine, plain = solved("self_verification(n=5)"), solved("best_of_n(n=5) | majority")
+    assert (mine.answer, mine.usage.samples) == (plain.answer, 5)
+    assert mine.warnings == ("nothing was verified, for want of a measured law; give law=[scale, exponent], or verifications",)
+    assert solved("self_verification(n=5, verifications=0)").warnings == ()
+    filled = solved("self_verification", samples=20)
+    assert (filled.usage.samples, len(filled.candidates)) == (20, 20)
 
 
 def test_what_the_budget_leaves_unverified_has_no_vote() -> None:

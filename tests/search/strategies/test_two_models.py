@@ -17,7 +17,7 @@ from tests.support.runs import Solved, check_books, make_run, searched, solve, s
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import CapabilityError, ConfigError
-from tts.search.strategies.entropy_switching import surprisal
+from tts.search.strategies.entropy_switching import entropy
 from tts.search.strategies.spec_reason import grades_of
 from tts.types import Problem, Trajectory
 
@@ -172,10 +172,29 @@ def test_where_both_models_are_one_a_solution_is_a_plain_sample(plan: str) -> No
         assert texts[0] == texts[1]
 
 
-def test_the_surprisal_of_a_step() -> None:
+def test_the_entropy_of_a_step() -> None:
     root = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
     step = Trajectory(root, "ab", (1, 2, 3), (-3.0, -1.0, -2.0), "active", 0, 1, 3, 1)
-    assert (surprisal(root), surprisal(step), surprisal(step, 2), surprisal(step, 9)) == (0.0, 2.0, 1.5, 2.0)
+    assert (entropy(root), entropy(step), entropy(step, 2), entropy(step, 9)) == (0.0, 2.0, 1.5, 2.0)
+    assert entropy(step, temperature=0.0) == 2.0
+    weights = np.exp([0.75, 0.25, 0.5])  # p^(1 - 1 / .8)
+    assert entropy(step, temperature=0.8) == pytest.approx(weights @ [3.0, 1.0, 2.0] / weights.sum())
+
+
+@repeats(4000, 40_000, "count")
+@pytest.mark.parametrize("temperature", [0.8, 1.0, 1.3])
+def test_the_entropy_of_a_law_is_found_from_tokens_drawn_at_any_temperature(temperature: float, count: int) -> None:
+    law = np.array([0.87, 0.1, 0.02, 0.01])
+    drawn = law ** (1 / temperature) / (law ** (1 / temperature)).sum()
+    tokens = np.random.default_rng(3).choice(4, count, p=drawn)
+    root = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
+    step = Trajectory(root, "x", tuple(tokens.tolist()), tuple(np.log(law[tokens]).tolist()), "active", 0, 1, count, 1)
+    known, plain = -(law @ np.log(law)), -(drawn @ np.log(law))
+    weights = law / drawn  # a ratio of means: its variance by the delta method
+    error = math.sqrt((drawn @ (weights * (-np.log(law) - known)) ** 2) / count)
+    assert entropy(step, temperature=temperature) == pytest.approx(known, abs=4 * error)
+    if temperature < 1:
+        assert plain < known - 4 * error, "the plain mean is too low"
 
 
 # Roles ----------------------------------------------------------------------------------------------------------------------------

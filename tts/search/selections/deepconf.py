@@ -16,25 +16,29 @@ from tts.types import Candidate
 from tts.verifiers.base import to_unit
 from tts.verifiers.ranges import range_of
 
+_LEAST_KEPT = 5  # candidates whose vote is more than the choice of the best
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepConfidence(ByScore):
     """Keeps the candidates with the highest scores, and chooses the answer with the largest sum of kept scores.
 
-    With `keep=100` all candidates are kept, as in a confidence-weighted vote. The paper's confidence is
-    `verifier="confidence(measure='top', over='lowest')"`, on a backend that keeps top log-probabilities. Other scores work too. A
-    warning names the paper's score if the role `main` has another verifier.
+    With `keep=100` all candidates are kept, as in a confidence-weighted vote. The paper's offline confidences are
+    `verifier="confidence(measure='top', over='tail')"` and `over='bottom'`, the mean of the lowest tenth of the windows, on a backend that
+    keeps top log-probabilities. `over='lowest'` is the score of the online form. Other scores work too. A warning names the paper's score
+    if the role `main` has another verifier.
 
-    Source: algorithm B6, offline form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260), from code. Differs: the
-    percentile is taken over the candidates that may win. Scores that may be negative are mapped to [0, 1] first. Candidates with an
-    unknown score are dropped; if all scores are unknown, the majority wins. With `among` it is the vote of the online form,
-    `deepconf_online`, which stops traces while they are written.
+    Source: algorithm B6, offline form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260), from code. Differs: the share that
+    is kept depends by default on the number of candidates. The percentile is taken over the candidates that may win. Scores that may be
+    negative are mapped to [0, 1] first. Candidates with an unknown score are dropped; if all scores are unknown, the majority wins. With
+    `among` it is the vote of the online form, `deepconf_online`, which stops traces while they are written.
 
     Args:
-        keep: percent of the candidates that are kept, ties included, above 0 and at most 100. It is η in the paper, 10 or 90. With 10,
-            confident wrong answers can win.
-        among: the number of first candidates from which the percentile is computed, for all candidates; None: all of them.
-        verifier, aggregate, truncated: as in `ByScore`.
+        keep: The percent of the candidates that are kept, ties included, above 0 and at most 100. It is η in the paper, 10 or 90; with 10,
+            confident wrong answers can win, and of at most 10 candidates it keeps one, as `best` does. None: 10, or as many percent as keep
+            five candidates.
+        among: The number of first candidates from which the percentile is computed, for all candidates; None: all of them.
+        verifier, aggregate, truncated: As in `ByScore`.
 
     Cost: one verifier call a candidate.
 
@@ -46,12 +50,13 @@ class DeepConfidence(ByScore):
     """
 
     registered_as = "deepconf"
-    keep: Annotated[float, number(1e-9, 100)] = 10.0
+    keep: Annotated[float, number(1e-9, 100)] | None = None
     among: Count | None = None
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose the answer with the largest sum of confidence among the kept candidates."""
-        warn_of_scores(self, search, "confidence(measure='top', over='lowest')")
+        group = "lowest" if self.among is not None else "tail"  # of the online form, or the offline one
+        warn_of_scores(self, search, f"confidence(measure='top', over='{group}')")
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         voters = voters_of(candidates, self.truncated)
         known = ~np.isnan(scores)
@@ -61,6 +66,7 @@ class DeepConfidence(ByScore):
         units = scores if bounds[0] >= 0 else to_unit(scores, bounds)
         measured = [i for i in voters if known[i]]
         first = [i for i in measured if self.among is None or candidates[i].index < self.among]
-        least = np.percentile(scores[first or measured], 100 - self.keep)
+        keep = self.keep or max(10.0, 100 * min(1.0, _LEAST_KEPT / len(first or measured)))
+        least = np.percentile(scores[first or measured], 100 - keep)
         weights = np.where(scores >= least, np.nan_to_num(units, nan=0.0), 0.0)
         return by_class(candidates, weights, voters, (self.verifier, scores))

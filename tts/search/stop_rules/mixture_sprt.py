@@ -14,8 +14,10 @@ from tts.checks import check_parameters, number
 from tts.search.answers import votes_of
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
-from tts.search.stop_rules.sprt import ErrorRate, check_error_rates, decided_by
+from tts.search.stop_rules.sprt import ErrorRate, Preset, check_error_rates, decided_by
 from tts.types import Candidate
+
+_PRESETS = {"bounded": (1.0, 0.05), "consol": (1e6, 0.94994)}  # prior and beta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,39 +27,49 @@ class MixtureSPRT(StopRule):
     The share has the law Beta(prior, prior) above one half. The larger the prior, the smaller the differences that are looked for.
 
     Guarantee: that of `sprt`. With K possible answers, the chance that it ever stops for one that is not the most likely is at most
-    (K - 1) alpha / (1 - beta). None is given for a stop at no difference. The defaults make the bound void: a lead
-    of three votes stops. `mixture_sprt(prior=1, beta=0.05)` errs with a chance of at most 0.053 (K - 1); seven equal answers stop there.
+    (K - 1) alpha / (1 - beta). None is given for a stop at no difference. By default it errs with a chance of at most 0.053 (K - 1), and
+    seven equal answers stop. The preset "consol" makes the bound void: a lead of three votes stops.
 
-    Source: ConSol, Lee et al. (2503.17587), its abstract and code (defaults: prior 1e6, beta 0.94994); Robbins, "Statistical methods
-    related to the law of the iterated logarithm" (1970). The bound for the two leaders of many answers is ours.
+    Source: ConSol, Lee et al. (2503.17587), its abstract and code (prior 1e6, beta 0.94994); Robbins, "Statistical methods related to the
+    law of the iterated logarithm" (1970). The bound for the two leaders of many answers, and the default parameters, are ours.
 
     Args:
-        prior: both parameters of the Beta law, in [1e-3, 1e9]. alpha, beta: error rates as in `sprt`.
+        preset: What prior and beta are where they are None: "bounded", 1 and 0.05; "consol", the paper's.
+        prior: Both parameters of the Beta law, in [1e-3, 1e9]; None: by the preset.
+        alpha: The error rate as in `sprt`.
+        beta: The error rate as in `sprt`; None: by the preset.
 
     Example:
         >>> import tts
         >>> found = tts.solve(
-        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | mixture_sprt(prior=1, beta=0.05) | majority"
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | mixture_sprt | majority"
         ... )
         >>> found.answer, found.usage.samples, found.stopped_by
         ('14', 16, 'mixture_sprt')
     """
 
     registered_as = "mixture_sprt"
-    prior: Annotated[float, number(1e-3, 1e9)] = 1e6
+    preset: Preset = "bounded"
+    prior: Annotated[float, number(1e-3, 1e9)] | None = None
     alpha: ErrorRate = 0.05
-    beta: ErrorRate = 0.94994
+    beta: ErrorRate | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self)
-        check_error_rates(self.alpha, self.beta)
+        check_error_rates(self.alpha, self._settings[1])
+
+    @property
+    def _settings(self) -> tuple[float, float]:
+        """The prior and beta."""
+        prior, beta = _PRESETS[self.preset]
+        return prior if self.prior is None else self.prior, beta if self.beta is None else self.beta
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the test is decided."""
-        votes = votes_of(candidates)
+        votes, (prior, beta) = votes_of(candidates), self._settings
         if not votes.total:
             return None
-        return decided_by(log_mixture_ratio(votes.first, votes.second, self.prior), self.alpha, self.beta, "mixture_sprt")
+        return decided_by(log_mixture_ratio(votes.first, votes.second, prior), self.alpha, beta, "mixture_sprt")
 
 
 @lru_cache(maxsize=10_000)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from tts.checks import check_parameters, number
+from tts.checks import check_parameters, choice, number
 from tts.errors import ConfigError
 from tts.search.answers import votes_of
 from tts.search.ends import StopDecision
@@ -16,6 +16,8 @@ from tts.types import Candidate
 
 _TINY = 1e-12  # nearest to a bound that a parameter may be
 ErrorRate = Annotated[float, number(_TINY, 1 - _TINY)]
+Preset = Annotated[str, choice("bounded", "consol")]
+_PRESETS = {"bounded": (0.75, 0.05), "consol": (0.5001, 0.949976)}  # share and beta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,37 +31,47 @@ class SPRT(StopRule):
 
     Guarantee: with K possible answers, the chance that it ever stops for one that is not the most likely is at most
     (K - 1) alpha / (1 - beta). This holds at any number of samples (Ville's inequality). With two answers of which one has at least
-    `share`, the chance that it ever stops for no difference is at most beta / (1 - alpha). The defaults make both bounds void: a lead of
-    three votes stops, whatever was seen before. `sprt(share=0.75, beta=0.05)` errs with a chance of at most 0.053 (K - 1); eight equal
-    answers stop there. The most likely answer may be wrong: nothing here bounds that.
+    `share`, the chance that it ever stops for no difference is at most beta / (1 - alpha). By default it errs with a chance of at most
+    0.053 (K - 1), and eight equal answers stop. The preset "consol" makes both bounds void: a lead of three votes stops, whatever was seen
+    before. The most likely answer may be wrong: nothing here bounds that.
 
-    Source: ConSol, Lee et al. (2503.17587), its abstract and code (defaults: share 0.5001, beta 0.949976); Wald, "Sequential tests of
-    statistical hypotheses" (1945). The bounds for the two leaders of many answers are ours.
+    Source: ConSol, Lee et al. (2503.17587), its abstract and code (share 0.5001, beta 0.949976); Wald, "Sequential tests of statistical
+    hypotheses" (1945). The bounds for the two leaders of many answers, and the default parameters, are ours.
 
     Args:
-        share: of the first under the alternative, above 0.5 and below 1. alpha, beta: error rates of Wald's test, above 0, in sum below 1.
+        preset: What share and beta are where they are None: "bounded", 0.75 and 0.05; "consol", the paper's.
+        share: The share of the first answer under the alternative, above 0.5 and below 1; None: by the preset.
+        alpha: The rate at which Wald's test errs for a difference, above 0.
+        beta: The rate at which it errs for none, above 0, with alpha below 1 in sum; None: by the preset.
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | sprt(share=0.75, beta=0.05) | majority")
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | sprt | majority")
         >>> found.answer, found.usage.samples, found.stopped_by
         ('14', 16, 'sprt')
     """
 
     registered_as = "sprt"
-    share: Annotated[float, number(0.5 + _TINY, 1 - _TINY)] = 0.5001
+    preset: Preset = "bounded"
+    share: Annotated[float, number(0.5 + _TINY, 1 - _TINY)] | None = None
     alpha: ErrorRate = 0.05
-    beta: ErrorRate = 0.949976
+    beta: ErrorRate | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self)
-        check_error_rates(self.alpha, self.beta)
+        check_error_rates(self.alpha, self._settings[1])
+
+    @property
+    def _settings(self) -> tuple[float, float]:
+        """The share and beta."""
+        share, beta = _PRESETS[self.preset]
+        return share if self.share is None else self.share, beta if self.beta is None else self.beta
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the test is decided."""
-        votes = votes_of(candidates)
-        ratio = votes.first * math.log(2 * self.share) + votes.second * math.log(2 * (1 - self.share))
-        return decided_by(ratio, self.alpha, self.beta, "sprt") if votes.total else None
+        votes, (share, beta) = votes_of(candidates), self._settings
+        ratio = votes.first * math.log(2 * share) + votes.second * math.log(2 * (1 - share))
+        return decided_by(ratio, self.alpha, beta, "sprt") if votes.total else None
 
 
 def check_error_rates(alpha: float, beta: float) -> None:

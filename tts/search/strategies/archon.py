@@ -9,7 +9,10 @@
 Source: algorithm B17, Saad-Falcon et al., "Archon: An Architecture Search Framework for Inference-Time Techniques" (2409.15254), read in
 the code: the order of layers; the ranker's reply "[2] > [1]", after which missing solutions follow in order; five kept. Differs:
 - Layers are given, not searched for. There are no layers of unit tests; the selection `codet` uses such tests.
-- A critique is a call for each solution; the paper's critic reads all solutions at once. Prompts are ours, and "fuse" is the task's.
+- A critique is a call for each solution; the code's critic reads all solutions at once. Prompts are ours, and "fuse" is the task's.
+- A rank is read in the last line that has numbers in brackets, the code's in the first line. A single solution is not ranked.
+- A verify is one call with its verdict at the end; the code has a call that reasons and one for the verdict. A reply without a verdict
+  keeps its solution, where the code drops it.
 - If all solutions are called wrong, all stay. A truncated solution is not shown, and is dropped by the next layer that reads.
 - The solutions after the last layer vote; the paper's last layer leaves one solution.
 """
@@ -146,7 +149,7 @@ class Archon(Strategy):
             return list(given)
         if layer == "rank":
             titles = [(f"Solution [{i}]", one.text) for i, one in enumerate(whole, 1)]
-            (reply,) = await self._replies(search, [asking(RANK, search.problem, *titles)]) if len(whole) > self.keep else ("",)
+            (reply,) = await self._replies(search, [asking(RANK, search.problem, *titles)]) if len(whole) > 1 else ("",)
             return [whole[i] for i in order_of(reply, len(whole))][: self.keep]
         solutions = [("Solution", one.made.trajectory.response) for one in whole]
         question = CRITIQUE if layer == "critique" else f"{QUESTION} {in_words('Yes', 'No')}"

@@ -4,7 +4,9 @@ Source: Simonds, "Entropy Adaptive Decoding: Dynamic Model Switching for Efficie
 the entropy over the last tokens, above a threshold, hands over to the large model, and below it back.
 
 Differs:
-- The entropy of a token's law is estimated without bias by -ln p of the token drawn, which all models that show log-probabilities have.
+- The entropy of a token's law is estimated by -ln p of the tokens drawn, as all models that show log-probabilities allow. At temperature 1
+  the estimate has no bias. At another temperature T tokens are weighed by p^(1 - 1/T), which is right up to a constant for each law: it is
+  consistent for tokens of one law, and nearly so for a step. At T = 0 no weight can help, and the mean is below the entropy.
 - Models change at steps, not at tokens; the mean is over the last step, or its last `window` tokens, whoever wrote it.
 - Nothing is written twice: an uncertain step stays, and the policy writes the next one. `spec_reason` rewrites.
 - Several solutions are written side by side, and vote.
@@ -12,9 +14,10 @@ Differs:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tts.checks import Amount, Count
 from tts.search.needs import Needs
@@ -54,10 +57,11 @@ class EntropySwitching(TwoModels):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write each step with the model that the step before calls for."""
+        drawn_at = search.rows.sampling_at(self.temperature).temperature
 
         async def step(going: Sequence[Trajectory]) -> list[Trajectory | None]:
             made: list[Trajectory | None] = [None] * len(going)
-            unsure = [surprisal(t, self.window) > self.threshold for t in going]
+            unsure = [entropy(t, self.window, drawn_at) > self.threshold for t in going]
             for model, turn in ((self.draft, False), ("policy", True)):
                 rows = [i for i, one in enumerate(unsure) if one is turn]
                 for i, t in zip(rows, await self.written(search, [going[i] for i in rows], model), strict=True):
@@ -67,7 +71,17 @@ class EntropySwitching(TwoModels):
         return await self.waves(search, step)
 
 
-def surprisal(t: Trajectory, window: int | None = None) -> float:
-    """Return the mean of -ln p over the last piece of a path, or its last tokens; 0 where there is none."""
-    last = t.logprobs if window is None else t.logprobs[-window:]
-    return -math.fsum(last) / len(last) if last else 0.0
+def entropy(t: Trajectory, window: int | None = None, temperature: float = 1.0) -> float:
+    """Return the estimated entropy, in nats a token, of the laws of a path's last piece, or of its last tokens; 0 where there is none.
+
+    Args:
+        t: The path.
+        window: The number of last tokens; None: all of the piece.
+        temperature: The temperature at which the tokens were drawn, at least 0.
+    """
+    last = np.array(t.logprobs if window is None else t.logprobs[-window:])
+    if not len(last):
+        return 0.0
+    log_weights = (1 - 1 / temperature) * last if temperature > 0 else np.zeros(len(last))
+    weights = np.exp(log_weights - log_weights.max())
+    return float(-(weights @ last) / weights.sum())

@@ -7,8 +7,11 @@
         its vote is that of its best solution
     the answer of more than half of the trees, else that which the expert chooses among theirs (consensus-guided decision)
 
-Source: Bi et al., "Forest-of-Thought: Scaling Test-Time Compute for Enhancing LLM Reasoning" (2412.09078), from memory: trees beside each
+Source: Bi et al., "Forest-of-Thought: Scaling Test-Time Compute for Enhancing LLM Reasoning" (2412.09078), and its code: trees beside each
 other, sparse activation of those that are promising, dynamic self-correction, the decision by consensus or by an expert. Differs:
+- The trees of the game of 24 alone are like these, of steps. For GSM8K, MATH-500 and AIME the code has trees of whole answers, which one
+  model criticizes, rewrites and scores from 0 to 100, with UCB; its default loop also ends at an answer that equals the reference. No such
+  trees are offered here: `ab_mcts` and `self_refine` are nearest. So the paper's figures on those data sets say nothing of this method.
 - Trees are those of `tree_of_thoughts`, whose values are labels in words. A state has no chance where each of its labels is "impossible".
 - All trees begin with the same prompt. The paper gives each another one, with problems alike as examples.
 - A correction draws the level again; the paper also shows the model what was wrong.

@@ -8,7 +8,7 @@ Differs:
 - New are the words of a step that neither prompt nor path has; the code counts tokens.
 - Left out are the penalty for paths that often write "wait", a forced header at the last level, least tokens of a step, and top_p.
 - The model is not trained, which the paper's best results take.
-- Solutions vote. `weighted(verifier='gut')` weighs them by their mean token probability.
+- Solutions vote. The code takes the one whose last step has the highest mean token probability, as `best(verifier='gut')` does.
 - Widths and siblings are as in `tts.search.strategies.dvts`.
 """
 
@@ -45,7 +45,7 @@ class GuidedByGut(Strategy):
         max_steps: of a path, the last of which runs to the end of the solution.
 
     Cost: as `dvts`, without verifier.
-    Random: none of its own. Candidates have their mean token probability as the score "gut".
+    Random: none of its own. Candidates have the mean token probability of their last step as the score "gut".
 
     Example:
         >>> import tts
@@ -73,7 +73,7 @@ class GuidedByGut(Strategy):
         for _ in rounds(search, None if self.n is None else 1):
             n = self.n or min(MOST_WIDTH, await affordable_width(search, self.temperature))
             for plain in [c.trajectory for c in search.candidates if "gut" not in c.scores]:
-                search.finish(plain, scores={"gut": confidence(plain.path)})
+                search.finish(plain, scores={"gut": confidence([plain])})
             await self._explore(search, n)
         return search.candidates
 
@@ -85,7 +85,7 @@ class GuidedByGut(Strategy):
             at = self.temperature if level < self.levels or self.cool is None else self.cool
             siblings = await siblings_of(search, prefixes, n, self.branching, max_steps=self.max_steps, temperature=at)
             for t in (t for of in siblings.values() for t in of if t.status != "active"):
-                search.finish(t, scores={"gut": confidence(t.path)})
+                search.finish(t, scores={"gut": confidence([t])})
             best = {g: max(of, key=lambda t: confidence([t]) + self.novelty * new_words(t, prompt)) for g, of in siblings.items() if of}
             prefixes = {g: t for g, t in best.items() if t.status == "active"}
             search.keep(list(prefixes.values()))

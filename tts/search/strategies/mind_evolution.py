@@ -2,12 +2,14 @@
 
     on each island: n plain solutions ; score them
     for each further generation, until a solution has the greatest score:
-        n children on each island: 1 to `parents` parents, drawn by exp(score / pressure) ; the critic reads the fittest of them
+        n children on each island: no parents with a chance of `orphans`, else 1 to `parents`, drawn by exp(score / pressure)
+                                   the critic reads the fittest of them
                                    the author writes a child after the parents and the critique
         the best `migrants` of each island replace the worst of the next island
 
-Source: Lee et al., "Evolving Deeper LLM Thinking" (2501.09891), from memory: a genetic search over solutions in words; islands; parents
-drawn by a softmax of their fitness; refinement through a conversation of critic and author; migration from island to island. Differs:
+Source: Lee et al., "Evolving Deeper LLM Thinking" (2501.09891), from memory: a genetic search over solutions in words; islands; a child has
+no parents with a chance of 1/6, else parents drawn by a softmax of their fitness; refinement through a conversation of critic and author;
+migration from island to island. Differs:
 - The fitness is a verifier's score in [0, 1]. The paper evaluates by a program, and shows its findings to the author in words.
 - A child comes of one critique and one answer, in place of several turns. Prompts are the task's "critique", "revise" and "fuse".
 - Islands are never reset. Children replace their generation; the selection chooses among all generations.
@@ -22,7 +24,7 @@ from itertools import repeat
 
 import numpy as np
 
-from tts.checks import Amount, Count, Natural, check_parameters
+from tts.checks import Amount, Count, Natural, Proportion, check_parameters
 from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded
 from tts.search.needs import Needs
@@ -42,8 +44,11 @@ class MindEvolution(Judged):
 
     Args:
         n: solutions of an island in a generation, at least 1; None: what the budget pays, again and again.
-        islands: at least 1. generations: the first included, at least 1.
-        parents: most of a child, at least 1. migrants: solutions that go on to the next island, at least 0 and at most n.
+        islands: The number of islands, at least 1.
+        generations: The number of generations, the first included, at least 1.
+        parents: The most parents of a child, at least 1.
+        orphans: The chance of a child without parents, in [0, 1]; it is a plain solution.
+        migrants: The solutions of an island that go on to the next one, at least 0 and at most n.
         pressure: temperature of the draw of parents, above 0: the smaller, the more the fittest are drawn.
         temperature, verifier, aggregate: as in `Judged`.
 
@@ -64,6 +69,7 @@ class MindEvolution(Judged):
     islands: Count = 2
     generations: Count = 4
     parents: Count = 2
+    orphans: Proportion = 1 / 6
     migrants: Natural = 1
     pressure: Amount = 0.3
 
@@ -109,13 +115,14 @@ class MindEvolution(Judged):
         return [[*ranked[i - 1][: self.migrants], *island[: max(0, len(island) - self.migrants)]] for i, island in enumerate(ranked)]
 
     def _parents(self, search: Search, island: Sequence[Scored], n: int, k: int, generation: int, place: int) -> list[list[Candidate]]:
-        """Return the parents of each of n children, the fittest first."""
+        """Return the parents of each of n children, the fittest first; none of an orphan."""
         rng = search.rng("mind_evolution", k, generation, place)
         score = np.array([fitness for _, fitness in island])
         chance = np.exp((score - score.max()) / self.pressure)
         most = min(self.parents, len(island))
         drawn = [rng.choice(len(island), int(rng.integers(1, most + 1)), replace=False, p=chance / chance.sum()) for _ in range(n)]
-        return [[island[i][0] for i in sorted(one.tolist(), key=lambda i: -score[i])] for one in drawn]
+        found = [[island[i][0] for i in sorted(one.tolist(), key=lambda i: -score[i])] for one in drawn]
+        return [[] if orphan else parents for orphan, parents in zip(rng.random(n) < self.orphans, found, strict=True)]
 
     async def _children(self, search: Search, couples: Sequence[Sequence[Candidate]]) -> list[Candidate]:
         """Return a child of each couple: the critic reads the fittest parent, and the author all of them and the critique."""

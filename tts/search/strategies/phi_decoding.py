@@ -8,6 +8,9 @@ Source: algorithm B7, Xu et al., "phi-Decoding: Adaptive Foresight Sampling for 
 softmax(R / 0.6) of the sum of both at 0.6.
 
 Differs:
+- Steps and continuations are drawn at the run's temperature. The code draws steps at 0.6 and continuations at 1, as `temperature=0.6` with
+  `foresight_temperature=1.0` does.
+- Steps whose advantage is not above 0 stay. The code leaves them out where enough others are left.
 - Continuations are grouped by average linkage of their vectors into at most K groups, in place of k-means on TF-IDF.
 - A step that ended its solution is its own continuation. Drawn, it is a candidate, and its place is not filled again.
 - The solutions of a search vote. The code draws one of them, by its advantage, in the larger of two groups.
@@ -50,7 +53,9 @@ class PhiDecoding(Strategy):
         deviations: standard deviations below the mean of the steps' log-probabilities at which steps are left out, at least 0.
         least, most: steps drawn by foresight, at least and at most; at least 0 and 1.
         agreement: share of the continuations that, alike, ends the foresight after `least` steps, in [0, 1].
-        temperature: of the policy; None: the run's. max_steps: of a path.
+        temperature: The temperature of steps and solutions; None: the run's.
+        foresight_temperature: The temperature of continuations; None: that of steps.
+        max_steps: The most steps of a path.
 
     Cost: for each of up to `most` steps, M N steps and up to M N continuations; then M solutions. In samples, all of them.
     Random: what is drawn, addressed by search and step. Not nested in n.
@@ -73,6 +78,7 @@ class PhiDecoding(Strategy):
     most: Count = 8
     agreement: Proportion = 0.7
     temperature: Temperature | None = None
+    foresight_temperature: Temperature | None = None
     max_steps: Count = MAX_STEPS
 
     def needs(self) -> Needs:
@@ -99,7 +105,8 @@ class PhiDecoding(Strategy):
             rng = search.rng("phi", r, level)
             kept = wide_enough(np.array([step_logprob(t) for t, _ in pool]), beams, self.deviations, rng)
             pool = [pool[i] for i in kept]
-            ends = await search.rollout([t for t, _ in pool], foresight, temperature=self.temperature)  # 2
+            ahead = self.temperature if self.foresight_temperature is None else self.foresight_temperature
+            ends = await search.rollout([t for t, _ in pool], foresight, temperature=ahead)  # 2
             texts = [end.full_text[len(t.full_text) :] or t.text for (t, _), end in zip(pool, ends, strict=True)]
             foreseen = [continued(t, end) for (t, _), end in zip(pool, ends, strict=True)]
             advantages = np.array([value - before for value, (_, before) in zip(foreseen, pool, strict=True)])

@@ -5,9 +5,11 @@
     score = the share of the verdicts that are "yes" ; the answers are weighed by the scores
 
 Source: Singhi et al., "When To Solve, When To Verify: Compute-Optimal Problem Solving and Generative Verification for LLM Reasoning"
-(2504.01005), read in the abstract and summaries: S solutions with V verifications each, the cost above, and the best S and V, which grow
-like C^.57 and C^.39. Prompts are ours. Differs:
-- The answers are weighed by (yes + 1/2) / (V + 1), since few verdicts tie; `| best(verifier='verified')` is the paper's choice.
+(2504.01005), read in the abstract, in summaries and in its code for scores: S solutions with V verifications each, the cost above, and the
+best S and V, which grow like C^.57 and C^.39 for the models of the paper. Prompts are ours. Differs:
+- Without a measured law nothing is verified: the scale of the paper's law is not known, and the law of another model is no law of this one.
+- The answers are weighed by (yes + 1/2) / (V + 1), since few verdicts tie. The code has two choices by the share of yes among the verdicts:
+  the answers weighed by it, and `| best(verifier='verified')`.
 - V of a law is rounded. Where it is 0, the solutions vote.
 - lambda is learnt as the search goes, from what solutions with their verifications have cost.
 - A verification without a verdict is left out. Solutions that the budget leaves unverified have no vote, where others were verified.
@@ -33,7 +35,6 @@ from tts.verifiers.genrm import QUESTION, in_words, verdict_of
 from tts.verifiers.replying import asking
 
 _ROLE = "verified"
-_PAPER = (1.0, 0.39)
 _MOST = 1024  # solutions of a round, and verifications of one
 
 
@@ -59,8 +60,8 @@ class SelfVerification(Strategy):
     Args:
         n: solutions (S), at least 1; None: as many as the budget pays with their verifications.
         verifications: of each solution (V), at least 0; None: by `law`.
-        law: (scale, exponent), V = scale C^exponent where the budget pays C plain solutions; None: (1, .39), the paper's exponent.
-            `python -m research.methods.splits` measures it.
+        law: (scale, exponent), V = scale C^exponent where the budget pays C plain solutions; `python -m research.methods.splits` measures
+            it. None: without `verifications` V is 0, the solutions vote, and a warning says so. The paper's exponent is .39.
         checker: role of the model that verifies. question: what it is asked about problem and solution; how to end is added.
         max_tokens: of a verification; None: the run's. temperature: of both; None: the run's.
 
@@ -100,6 +101,9 @@ class SelfVerification(Strategy):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Solve and verify; with n left out, again for what is left."""
         votes = self.verifications
+        if votes is None and self.law is None:
+            search.notes.warn("nothing was verified, for want of a measured law; give law=[scale, exponent], or verifications")
+            votes = 0
         if votes is None:
             votes = self.split(await affordable_width(search, self.temperature, stepwise=False))
         if votes == 0:
@@ -135,7 +139,7 @@ class SelfVerification(Strategy):
 
     def split(self, units: int) -> int:
         """Return the verifications of each solution, where the budget pays so many plain solutions."""
-        scale, exponent = self.law or _PAPER
+        scale, exponent = self.law or (0.0, 0.0)
         return min(_MOST, round(scale * units**exponent)) if units > 1 else 0
 
 

@@ -3,9 +3,12 @@
 Reading a step costs a large model less than writing it. A step need not be worded as the large model would have worded it.
 
 Source: algorithm B11, Pan et al., "SpecReason: Fast and Accurate Inference-Time Compute via Speculative Reasoning" (2504.07891), the
-loop and its settings from its code: grades 0 to 9 after a text, kept from 7 on, drafts of at most 512 tokens; results from the abstract.
+loop and its settings from its code: grades 0 to 9 after a text, kept from 7 on; results from the abstract.
 
 Differs:
+- The grade is asked inside the turn that writes the solution: the question follows the step. The code closes that turn, asks in a user's
+  turn, and opens a turn of the model that begins with "I think the quality score is: ".
+- A step has no cap of its own; the code's has 512 tokens. The run's `max_tokens` is the cap of each.
 - A grade is the likeliest digit, or the mean over digits, whatever else is likelier; without any chance of a digit it is 0.
 - A draft whose row failed is written by the policy. Rejected drafts are dropped, and stay charged.
 - While no solution has an answer, steps are graded only where what is left pays two plain solutions beside; else drafts are kept.
