@@ -20,12 +20,12 @@ from tts.tasks.base import Task
 FAMILIES: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "samples beside each other": ("best_of_n", "self_consistency", "adaptive", "auto", "single"),
-        "samples that end early": ("early_pruning", "deepconf_online", "answer_convergence", "fractured"),
+        "samples that end early": ("early_pruning", "deepconf_online", "answer_convergence", "fractured", "parallel_probe"),
         "thoughts of a set length": ("budget_forcing",),
         "models of several prices": ("cascade",),
         "solutions that the model verifies": ("self_verification",),
         "samples of a sharpened law": ("power_sampling",),
-        "steps guided by log-probabilities": ("mur", "guided_by_gut", "phi_decoding"),
+        "steps guided by log-probabilities": ("mur", "guided_by_gut", "phi_decoding", "diverse_beam"),
         "steps by two models": ("entropy_switching", "spec_reason"),
         "solutions that see earlier ones": (
             "sequential_revision",
