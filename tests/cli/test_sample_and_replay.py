@@ -69,6 +69,10 @@ def test_laws_and_what_differences_need_are_said(sampled):
     assert "one more sample gains at most a point from " in best
     assert against.startswith("best_of_n | best against best_of_n | majority, at the largest size: ")
     assert against.endswith(" problems (there are 6)")
+    assert " points, McNemar's p " in against
+    default = sampled("replay", "--laws").stdout.rstrip().splitlines()
+    assert not [line for line in default if line.startswith("random choice: ")]
+    assert default[-1].startswith("random choice against best_of_n | majority, at the largest size: ")
 
 
 def points(result: Result) -> list[dict[str, str]]:

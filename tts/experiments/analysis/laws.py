@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tts.experiments.analysis.averaging import MEASURES
 from tts.experiments.analysis.curves import Curve, Floats
 from tts.experiments.analysis.replay import COVERAGE
 from tts.statistics import Estimate, fit_coverage, fit_saturation, paired_difference, problems_needed
@@ -18,10 +19,13 @@ _LEAST_POINTS = 3
 
 
 def describe_laws(curves: Sequence[Curve]) -> list[str]:
-    """Return a line for each law, and for each selection compared with the first one, at the largest size of both."""
+    """Return a line for each law, and for each selection compared with the first one, at the largest size of both.
+
+    A random choice and pass^k have no law, and are compared after the selections.
+    """
     rng = np.random.default_rng(0)
-    lines = [_law(curve, rng) for curve in curves]
-    selections = [curve for curve in curves if curve.label != COVERAGE]
+    lines = [_law(curve, rng) for curve in curves if curve.label == COVERAGE or curve.label not in MEASURES]
+    selections = sorted((curve for curve in curves if curve.label != COVERAGE), key=lambda curve: curve.label in MEASURES)
     return [*lines, *(_told_apart(curve, selections[0], rng) for curve in selections[1:])]
 
 
@@ -47,7 +51,7 @@ def _told_apart(curve: Curve, base: Curve, rng: np.random.Generator) -> str:
     found = paired_difference(mine[both], theirs[both], rng=rng)
     needed = problems_needed(_TOLD_APART, found.spread) if both.sum() > 1 else 0
     return (
-        f"{curve.label} against {base.label}, at the largest size: {_shown(found.mean, 100)} points;"
+        f"{curve.label} against {base.label}, at the largest size: {_shown(found.mean, 100)} points, McNemar's p {found.mcnemar:.2g};"
         f" to see {100 * _TOLD_APART:.0f} points takes about {needed:,} problems (there are {both.sum():,})"
     )
 
