@@ -10,7 +10,7 @@ from tts.backends import backends_with
 from tts.budget.budget import Rates
 from tts.errors import ConfigError, shown
 from tts.thoughts import ThoughtMarks
-from tts.types import Prompt
+from tts.types import Prompt, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ class BackendMetadata:
             cancelled waits for such a read, and books it; it gives up others at once.
         capability_hint: returns the hint of the error that refuses a capability. Where it is missing, or returns None or "", the hint
             names backends that have the capability.
+        notes: Returns what a solution should say about its costs, given its usage, in one line each: why rows were charged by estimates.
     """
 
     value_heads: Mapping[str, ValueHeadMetadata] | None = None
@@ -77,6 +78,7 @@ class BackendMetadata:
     thoughts: ThoughtMarks | None = None
     finishes_reads: bool = False
     capability_hint: Callable[[str], str | None] | None = None
+    notes: Callable[[Usage], Sequence[str]] = lambda _usage: ()
 
 
 _EMPTY = BackendMetadata()

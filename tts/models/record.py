@@ -37,7 +37,10 @@ class ModelRecord:
         licence: SPDX identifier; "": unknown. file: name of the weight file; "": as the source lays it out.
         sha256: pinned checksum of `file` in hexadecimal; "": not pinned. description: one line for people.
         usd_in, usd_reused, usd_out: dollars per million computed, reused and generated tokens; None: no price.
+        usd_cache_write: Dollars per million tokens that the server writes to its cache. Servers choose what they write, so every computed
+            token is charged this price where it is higher than `usd_in`, an upper bound; None: writing costs nothing beyond `usd_in`.
         url: of a server that runs it; None: the backend runs it in this process.
+        replicas: Urls of servers of the same model. Calls go to the next one while the one at `url` fails.
         step: texts that end a step, at which heads and process models are read: those of the task.
         heads: value heads on its hidden states, (name, file) each. A file has the tensors "weight" [hidden] and "bias" [1]; its path
             is absolute, or from where this record's own location begins.
@@ -75,7 +78,9 @@ class ModelRecord:
     usd_in: Price | None = None
     usd_reused: Price | None = None
     usd_out: Price | None = None
+    usd_cache_write: Price | None = None
     url: str | None = None
+    replicas: tuple[str, ...] = ()
     step: tuple[str, ...] = ("\n",)
     heads: tuple[tuple[str, str], ...] = ()
     readout: str = ""

@@ -167,12 +167,18 @@ def rates(record: ModelRecord) -> Rates:
     """Return what one token of a model costs in the whole units of accounts, with no rounding.
 
     Raises:
-        ConfigError: a price is negative, not finite, or finer than a billionth of a dollar per million tokens.
+        ConfigError: a price is negative, not finite, or finer than a billionth of a dollar per million tokens, or `usd_cache_write` is
+            given without `usd_in`.
     """
+    usd_in, usd_cache_write = _units(record, "usd_in"), _units(record, "usd_cache_write")
+    if usd_cache_write is not None and usd_in is None:
+        raise ConfigError(
+            f"usd_cache_write of model {record.name!r} is {record.usd_cache_write}, but usd_in has no price", hint="give usd_in as well"
+        )
     return Rates(
         flops=None if record.parameters is None else 2 * record.parameters,
-        usd_in=_units(record, "usd_in"),
-        usd_reused=_units(record, "usd_reused"),
+        usd_in=usd_in if usd_in is None or usd_cache_write is None else max(usd_in, usd_cache_write),
+        usd_reused=usd_in if usd_cache_write is not None and record.usd_reused is None else _units(record, "usd_reused"),
         usd_out=_units(record, "usd_out"),
     )
 

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from tts.errors import ConfigError, shown
 from tts.models.record import ModelRecord
 
-PRICES = ("usd_in", "usd_reused", "usd_out")
+PRICES = ("usd_in", "usd_reused", "usd_out", "usd_cache_write")
 _PRICE = re.compile(
     r"\s*(?:\$|usd)?\s*(?P<number>[0-9.]+(?:e-?[0-9]+)?)\s*(?:\$|usd)?\s*/\s*1?\s*(?P<unit>k|m|token)\s*(?:tokens?)?\s*", re.IGNORECASE
 )

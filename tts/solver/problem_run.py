@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from tts.backends.base import Backend, Sampling
+from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
 from tts.budget.budget import Budget, format_limits
 from tts.budget.ledger import Call
@@ -385,7 +386,9 @@ class ProblemRun:
         )  # fmt: skip
         if not self.task_given and self.task.name == "text" and looks_like_math(self.problem.text):
             warnings = [_LIKE_MATH, *warnings]
-        warnings = (*self.notes, *account.shortages, *warnings)
+        backends = {id(backend): backend for backend in self.backends.values()}.values()
+        costs = dict.fromkeys(note for backend in backends for note in metadata_of(backend).notes(usage))
+        warnings = (*self.notes, *account.shortages, *warnings, *costs)
         return Solution(
             problem=self.problem,
             answer=next(iter(selected.answers), None),

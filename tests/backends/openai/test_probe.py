@@ -52,9 +52,9 @@ WHOLE = {
     [
         ({}, {}),
         ({"ids": False}, {"mode": "continued chat"}),
-        ({"ids": False, "continues": False}, {"mode": "chat"}),
+        ({"ids": False, "continues": False}, {"mode": "chat", "stops": False}),
         ({"ids": False, "chat": False}, {"mode": "text", "template": False}),
-        ({"completions": False, "reasoning": 3}, {"mode": "chat", "reasoning": True}),
+        ({"completions": False, "reasoning": 3}, {"mode": "chat", "reasoning": True, "stops": False}),
         (
             {"usage": False, "cached": False, "logprobs": False, "n": False},
             {"usage": False, "cached": False, "logprobs": False, "n": False},
@@ -177,7 +177,7 @@ def told(*arguments: str) -> list[str]:
     result = CliRunner().invoke(app, ["solve", PROMPT, *arguments])
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
-    return [line for line in result.stderr.splitlines() if not line.startswith("note: probed ")]
+    return [line for line in result.stderr.splitlines() if not line.startswith(("note: probed ", "note: probing "))]
 
 
 def page(content: bytes, kind: bytes = b"text/html") -> bytes:

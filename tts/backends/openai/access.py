@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -15,7 +16,7 @@ from tts.backends.openai.kept_capabilities import LOG, KeptCapabilities, declare
 from tts.backends.openai.probe import ProbeCost, probe_server
 from tts.backends.openai.prompt import extra_members
 from tts.backends.openai.reaching import PROBE_TIMEOUT_S, check_reachable, reached
-from tts.errors import ConfigError
+from tts.errors import ConfigError, EngineError, TTSError
 from tts.models.registry import ModelRecord
 
 Probe = Literal["kept", "new", "never"]
@@ -31,6 +32,7 @@ class ServerAccess:
         mode: how it is called; "auto": the best that works. timeout_s: of a first reply.
         probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
         query: of each request, as the record has it.
+        others: Urls of further servers of the same model. Where the first cannot be used at the start, the next one is.
         probe_s: most seconds of a probe.
         declared: capabilities that the record states; where there are any, nothing is probed.
         extra: further members of every request, as JSON; "": none.
@@ -46,6 +48,7 @@ class ServerAccess:
     declared: tuple[tuple[str, Any], ...] = ()
     extra: str = ""
     query: tuple[tuple[str, str], ...] = ()
+    others: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, record: ModelRecord, options: Mapping[str, Any] | None = None) -> ServerAccess:
@@ -75,6 +78,7 @@ class ServerAccess:
             probe_s=options.get("probe_s", MOST_PROBE_S),
             declared=record.capabilities,
             query=record.query,
+            others=_following(record.url.strip(), record.replicas),
             extra=json.dumps(extra, sort_keys=True) if extra else "",
         )
 
@@ -96,11 +100,30 @@ class ServerAccess:
         return entry["id"]
 
     def capabilities(self) -> Capabilities:
-        """Return the server's capabilities. What a probe spent is logged.
+        """Return the capabilities of the first server that can be used. What a probe spent is logged.
 
         Raises:
-            ConfigError: as `tts.backends.openai.probe.probe_server`, or a declared capability is not valid.
+            ConfigError: as `tts.backends.openai.probe.probe_server`, of the first server, or a declared capability is not valid.
         """
+        first: TTSError | None = None
+        for url in (self.url, *self.others):
+            try:
+                return dataclasses.replace(self, url=url, others=())._own_capabilities()
+            except (ConfigError, EngineError) as failure:
+                if not self.others:
+                    raise
+                LOG.warning("%s cannot be used now, and its calls go to the next server: %s", url, failure.cause)
+                first = first or failure
+        assert first is not None, "there is a server"
+        raise first
+
+    def other_roots(self, root: str) -> tuple[str, ...]:
+        """Return the base urls of the servers beside the one with this base url, which has the form of theirs."""
+        found = [roots(url)[0 if root.endswith("/v1") else -1] for url in (self.url, *self.others)]
+        return tuple(one for one in found if one != root)
+
+    def _own_capabilities(self) -> Capabilities:
+        """Return the capabilities of the server, as `capabilities`."""
         if self.declared or self.probe == "never":
             mode = {} if self.mode == "auto" else {"mode": self.mode}
             return declared_capabilities(roots(self.url)[0], self.model, {**mode, "extra": self.extra, **dict(self.declared)})
@@ -110,6 +133,9 @@ class ServerAccess:
                 return known
             self.kept.drop(f"{self.url} has another version, list of models or context than when it was probed")
         return self.probed(self.probe_s)
+
+    def _note_probe(self) -> None:
+        LOG.info("probing %s: what it can do is asked once, and kept for a week", self.url)
 
     def probed(self, most_s: float = math.inf) -> Capabilities:
         """Return the capabilities that a new probe finds. They are kept on disk where the probe was not stopped by its time limit.
@@ -122,7 +148,9 @@ class ServerAccess:
         """
         costs: list[ProbeCost] = []
         try:
-            found = probe_server(self.url, self.model, self.key, self.mode, self.timeout_s, costs.append, self.extra, most_s)
+            found = probe_server(
+                self.url, self.model, self.key, self.mode, self.timeout_s, costs.append, self.extra, most_s, begun=self._note_probe
+            )
         finally:
             for cost in costs:
                 LOG.info("probed %s: %s", self.url, cost)
@@ -136,3 +164,11 @@ class ServerAccess:
                 costs[0].seconds,
             )
         return found
+
+
+def _following(url: str, replicas: Sequence[str]) -> tuple[str, ...]:
+    """Return the other urls of a list, those after this one first: so each server fails over to another one."""
+    known = {roots(one)[0]: one.strip() for one in replicas}
+    order, own = list(known), roots(url)[0]
+    at = order.index(own) + 1 if own in known else 0
+    return tuple(known[one] for one in (*order[at:], *order[:at]) if one != own)

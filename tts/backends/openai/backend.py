@@ -22,8 +22,8 @@ from tts.backends.metadata import BackendMetadata
 from tts.backends.openai.access import MOST_PROBE_S, Probe, ServerAccess
 from tts.backends.openai.call import CONTRADICTIONS, ServerCall, explained
 from tts.backends.openai.capabilities import Capabilities, Mode
-from tts.backends.openai.echo import echo_members, echoed, no_room
-from tts.backends.openai.errors import Key, ServerError
+from tts.backends.openai.echo import echo_members, echoed
+from tts.backends.openai.errors import Key, ServerError, no_room
 from tts.backends.openai.http import HttpClient, Timeouts
 from tts.backends.openai.kept_capabilities import KeptCapabilities
 from tts.backends.openai.prompt import input_bound, messages
@@ -36,7 +36,7 @@ from tts.budget.budget import Rates
 from tts.errors import CapabilityError, EngineError, PromptTooLong
 from tts.models.registry import ModelRecord, rates, thought_marks
 from tts.thoughts import THINK, ThoughtMarks
-from tts.types import Prompt, prompt_text
+from tts.types import Prompt, Usage, prompt_text
 
 T = TypeVar("T")
 _TIMEOUTS = Timeouts()
@@ -61,6 +61,8 @@ class OpenAIBackend(Backend):
         kept: the file of the capabilities, dropped when the server refuses what they promise; None: they are in none.
         probe: called then, once, in a thread; what it returns replaces the capabilities. None: they stay.
         thoughts: marks of its thoughts in its text; None: as the probe found them. A server that shows thoughts apart needs none.
+        others: base urls of further servers of the same model, to which calls go while the first one fails.
+        prices_writes: Whether the rates state what writing to the server's cache costs.
 
     Attributes:
         errors: of all calls, by kind, those that a later try made good included.
@@ -70,7 +72,7 @@ class OpenAIBackend(Backend):
     caps = Caps(fork="emulated", stop_predicate=True)  # of every server; a probe finds the rest
     context: int | None = None  # prompts are counted by the server, which refuses those that are too long
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its parts, by name
         self,
         capabilities: Capabilities,
         *,
@@ -81,6 +83,8 @@ class OpenAIBackend(Backend):
         kept: KeptCapabilities | None = None,
         probe: Callable[[], Capabilities] | None = None,
         thoughts: ThoughtMarks | None = None,
+        others: Sequence[str] = (),
+        prices_writes: bool = False,
     ) -> None:
         self.capabilities = capabilities
         self.caps = dataclasses.replace(capabilities.caps, thoughts=True) if thoughts else capabilities.caps
@@ -91,6 +95,7 @@ class OpenAIBackend(Backend):
             picture_tokens=capabilities.picture_tokens,
             thoughts=THINK if capabilities.reasoning else opened if self.caps.thoughts else None,
             capability_hint=self._capability_hint,
+            notes=self._notes,
         )
         parts = ("openai", capabilities.root, capabilities.model, capabilities.mode, capabilities.version, capabilities.extra)
         self.identity = " ".join(part for part in parts if part) + _priced(self.rates)
@@ -98,6 +103,8 @@ class OpenAIBackend(Backend):
         self._renewal = Renewal(capabilities.root, kept, probe, self._take)
         self._limit = context or capabilities.context
         self._key = key or Key()
+        self._others = tuple(others)
+        self._prices_writes = prices_writes
         self._timeouts = timeouts or Timeouts()
         self._http: HttpClient | None = None
         self._live: set[ServerRows] = set()
@@ -149,8 +156,9 @@ class OpenAIBackend(Backend):
         )
         access = ServerAccess.of(record, {**named, "connect_s": connect_s, "probe_s": probe_s})
         probed = not access.declared and access.probe != "never"
+        capabilities = access.capabilities()
         return cls(
-            dataclasses.replace(access.capabilities(), picture_tokens=record.tokens_per_image),
+            dataclasses.replace(capabilities, picture_tokens=record.tokens_per_image),
             key=access.key,
             timeouts=timeouts,
             rates=rates(record),
@@ -158,7 +166,22 @@ class OpenAIBackend(Backend):
             kept=access.kept if probed else None,
             probe=partial(access.probed, MOST_PROBE_S) if probed else None,
             thoughts=thought_marks(record),
+            others=access.other_roots(capabilities.root),
+            prices_writes=record.usd_cache_write is not None,
         )
+
+    def _notes(self, usage: Usage) -> list[str]:
+        """Return why a solution with this usage was charged by estimates, and what its prices leave out."""
+        http = self._http
+        if http is None:
+            return []
+        found = [f"{self.capabilities.root}: {cause}" for cause in http.estimates] if usage.estimated else []
+        if usage.usd and http.cache_writes and self.rates.usd_in and not self._prices_writes:
+            found.append(
+                f"{self.capabilities.root} wrote {http.cache_writes:,} tokens to its cache, which are priced as usd_in: "
+                "if it asks for more, give usd_cache_write in the model's record"
+            )
+        return found
 
     def _capability_hint(self, capability: str) -> str:
         """Return what works on this server without a capability; "": no more than elsewhere."""
@@ -363,7 +386,9 @@ class OpenAIBackend(Backend):
         if self._closed:
             raise closed_error()
         if self._http is None:
-            self._http = HttpClient(self.capabilities.root, self._key, self._timeouts, cautious=self.capabilities.limited)
+            self._http = HttpClient(
+                self.capabilities.root, self._key, self._timeouts, cautious=self.capabilities.limited, others=self._others
+            )
             self._http.errors = self.errors
             self._http.contradicted = self._renewal.begin
             self._http.renewed = self._renewed

@@ -10,12 +10,11 @@ from typing import Any
 
 from tts.backends.base import Finish, Row, Sample, SampleRequest
 from tts.backends.openai.capabilities import Capabilities
-from tts.backends.openai.echo import no_room
-from tts.backends.openai.errors import ServerError, how_key
+from tts.backends.openai.errors import ServerError, how_key, no_room
 from tts.backends.openai.http import HttpClient
 from tts.backends.openai.prompt import CONTINUE, input_bound, messages, native_members
 from tts.backends.openai.reply import Choice, ServerReply, shares
-from tts.backends.openai.rows import LostTries, ServerHandle, ServerRows
+from tts.backends.openai.rows import LostTries, ServerHandle, ServerRows, tempering
 from tts.backends.text.stops import StopScanner, ends_of
 from tts.randomness import hash64, uniform
 from tts.types import pictures_in, prompt_text
@@ -36,11 +35,12 @@ _SEVERAL = re.compile(r"\bn\b|num_choices", re.IGNORECASE)
 class ServerCall:
     """A call for some rows of one request, all with one cap.
 
-    Charges: the tokens that the server reports, or shows one by one. Without a valid report, a row is charged its full grant, as an
-        estimate. A report is not valid that has fewer tokens than the reply shows or than its text can have, or more than the cap.
-        A row that ends here (cancelled, broken, or cut at a step that the server was not told of) has no report. It is charged the
-        tokens received, where the server shows them; else the bytes of the received text and one. Where the reply does not stream,
-        or may hold hidden tokens, it is charged its full grant.
+    Charges: the tokens that the server reports, or shows one by one. Without a valid report, a row of b bytes is charged b + 1 tokens as
+        an estimate, or its full grant where the model may think unseen; `HttpClient.estimates` has the cause. A report is not valid that
+        has fewer tokens than the reply shows or than its text can have, or more than the cap. A row that ends here (cancelled, broken, or
+        cut at a step that the server was not told of) has no report. It is charged the tokens received, where the server shows them;
+        otherwise the bytes of the received text and one. Where the reply does not stream, or may hold hidden tokens, it is charged its
+        full grant.
 
     Args:
         indexes: of the rows. limit: most tokens of prompt and path; None: not known.
@@ -191,8 +191,7 @@ class ServerCall:
         body: dict[str, Any] = {"model": capabilities.model, **capabilities.extra_body}
         if self._cap < _UNLIMITED or capabilities.path == "/completions":  # which would write 16 tokens; chat writes to its own limit
             body[capabilities.cap_name] = self._cap
-        if capabilities.tempers:
-            body |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
+        body |= tempering(sampling, capabilities)
         body |= dict(capabilities.neutral)
         if capabilities.filters:
             body |= {name: value for name, value in (("top_k", sampling.top_k), ("min_p", sampling.min_p)) if value}
@@ -271,17 +270,43 @@ class ServerCall:
         thought = self._capabilities.reasoning or any(choice.reasoned for choice in reply.choices.values())  # which may be hidden
         shown = all(seen[place] or not choice.pieces for place, choice in reply.choices.items()) and not thought
         if reply.usage is None:
-            return [(min(cap, count), reply.doubted) if shown and count else (cap, True) for count in seen]
+            return [self._unreported(place, count if shown else 0, hidden=thought) for place, count in enumerate(seen)]
         total, wrote = reply.usage.generated, any(choice.pieces or choice.reasoned for choice in reply.choices.values())
         sizes = [reply.choices[place].num_bytes for place in range(len(seen))]
-        if total < sum(seen) or (total == 0 and wrote) or total > cap * len(seen) or sum(sizes) > _MOST_BYTES * total:
-            return [(min(cap, count) if shown and count else cap, True) for count in seen]
+        if total > cap * len(seen):
+            self._http.estimates["more tokens were reported than asked for: rows are charged all that was granted"] += 1
+            return [(cap, True)] * len(seen)
+        if total < sum(seen) or (total == 0 and wrote) or sum(sizes) > _MOST_BYTES * total:
+            reply.doubted = True
+            return [self._unreported(place, count if shown else 0, hidden=thought) for place, count in enumerate(seen)]
         if len(seen) == 1:
             return [(total, False)]
         if shown and sum(seen) == total:
             return [(count, False) for count in seen]
         parts = shares(total, sizes, [cap] * len(seen))
         return [(cap, True)] * len(seen) if parts is None else [(part, True) for part in parts]
+
+    def _unreported(self, place: int, shown: int, *, hidden: bool) -> tuple[int, bool]:
+        """Return the tokens that a row without a valid report is charged, and whether that is an estimate. The cause is noted.
+
+        A token has at least a byte, but the end of sequence. So a row of b bytes has at most b + 1 tokens, unless it hides some: where the
+        model may think unseen, where it shows no content at all, or where it met its cap with fewer bytes than that has tokens.
+
+        Args:
+            place: The place of the row.
+            shown: Tokens that the reply shows of it; 0: it does not show them.
+            hidden: Whether the model may think unseen.
+        """
+        doubted = "its report of tokens is not valid" if self._reply.doubted else "the server reports no tokens"
+        if shown:
+            return min(self._cap, shown), self._reply.doubted
+        choice = self._reply.choices.get(place, Choice())
+        most = choice.num_bytes + 1
+        if hidden or not choice.contents or (choice.finish == "length" and most < self._cap):
+            self._http.estimates[f"{doubted}, and the model may think unseen: rows are charged all that was granted"] += 1
+            return self._cap, True
+        self._http.estimates[f"{doubted}: rows are charged a token for each byte, and one"] += 1
+        return min(self._cap, most), True
 
     def _received(self, place: int) -> int:
         """Return the tokens that a row which ended here is charged."""
@@ -328,6 +353,7 @@ class ServerCall:
         usage, bound = self._reply.usage, self._read_at_most()
         if usage is not None and (usage.prompt <= bound or pictures_in(self._request.handle.prompt)):  # which have no bound of their own
             self.rows.read(usage.prompt, usage.cached)
+            self._http.cache_writes += usage.written
         else:
             self.rows.read(bound, None)
 

@@ -34,7 +34,9 @@ class Capabilities:
         n: whether one call may ask for several continuations. stops: whether a row ends after a stop text, which it includes.
         neutral: parameters, with their values, that switch off the server's own changes to the distribution.
         filters: whether top_k and min_p are obeyed. filter_note: why that is not known.
-        tempers: whether temperatures other than 1, and top_p, are accepted.
+        tempers: whether temperatures other than 1 are accepted.
+        cuts: Whether a `top_p` below 1 is accepted.
+        both: Whether a request may have a temperature and a `top_p`; otherwise the one that is not 1 is sent alone.
         reasoning: whether the model writes reasoning apart from its answer. efforts: whether it takes `reasoning_effort`.
         opened: whether the template opens a thought in the prompt, so that the model's text begins inside of it.
         echo: whether completions show the log-probabilities of their prompts.
@@ -67,6 +69,8 @@ class Capabilities:
     filters: bool = False
     filter_note: str = ""
     tempers: bool = True
+    cuts: bool = True
+    both: bool = True
     reasoning: bool = False
     limited: bool = False
     efforts: bool = False
@@ -131,14 +135,25 @@ class Capabilities:
                 "streams",
                 _said(self.streams, "as it writes, so that a row that is given up stops", "no: a row that is given up is paid whole"),
             ),
-            ("usage", _said(self.usage, "reported", "not reported: rows are charged their full grants, as estimates")),
+            (
+                "usage",
+                _said(
+                    self.usage,
+                    "reported",
+                    "not reported: a row is charged a token for each byte and one; its full grant if it may think unseen",
+                ),
+            ),
             ("cached tokens", _said(self.cached, "reported", "not reported: unknown")),
             ("log-probabilities", _said(self.logprobs, "as they are before temperature", "none from before temperature")),
             ("those of prompts", _said(self.echo, "by completions that repeat the prompt", "none")),
             ("seeds", self.seed_note or _said(self.seeds, "obeyed, each row has its own", "not obeyed: another run gives other texts")),
             ("n", _said(self.n, "several rows a call", "one row a call")),
             ("stop texts", _said(self.stops, "the server ends a step", "steps are cut here, where the text is read")),
-            ("temperature, top_p", _said(self.tempers, "taken", "not taken: refused unless both are 1")),
+            ("temperature", _said(self.tempers, "taken", "not taken: refused unless it is 1")),
+            (
+                "top_p",
+                _said(self.cuts, "taken" if self.both else "taken, but not beside a temperature", "not taken: refused unless it is 1"),
+            ),
             ("top_k, min_p", self.filter_note or _said(self.filters, "obeyed", "not obeyed: refused if asked for")),
             ("reasoning", _said(self.reasoning, "thinks apart: charged, and no part of an answer", "none seen")),
             ("effort", _said(self.efforts, "reasoning_effort is taken", "none")),

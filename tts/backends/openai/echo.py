@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,14 +12,6 @@ from tts.backends.base import Reply
 from tts.backends.openai.errors import ServerError
 from tts.backends.openai.reply import usage_of
 from tts.backends.prompt_logprobs import PromptLogprobs, Top
-
-_NO_ROOM = re.compile(r"context[ _](?:length|window|size)|n_ctx|too (?:long|large)|max_(?:completion_)?tokens", re.IGNORECASE)
-_NOT_TAKEN = re.compile(r"(?:unsupported|unrecognized|unknown|unexpected|extra) (?:\w+ )?(?:parameter|argument|field|input)", re.IGNORECASE)
-
-
-def no_room(cause: str) -> bool:
-    """Whether a server refused the length of a prompt or a row, and not the name of the parameter."""
-    return _NO_ROOM.search(cause) is not None and _NOT_TAKEN.search(cause) is None
 
 
 def echo_members(prompt: str | Sequence[int], top: int) -> dict[str, Any]:

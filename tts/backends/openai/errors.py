@@ -9,6 +9,8 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ _NO_PAIRS: Mapping[str, str] = {}
 _SECRET = 12  # characters; shorter keys may be words of a model's text, and are hidden in error messages alone
 _BEGUN = 6  # characters of one that a text may end with; where it goes on, a longer end is withheld until it is known what follows
 _MOST_SAID = 300
+_MOST_HINTED_S = 7 * 86400.0  # of a time that an error's text names
 _BUSY = {408: "TimedOut", 425: "Unavailable", 429: "RateLimited", 503: "Unavailable"}  # other statuses from 500 on: "ServerError"
 _WORDS = tuple(  # of errors that have no number, and the status that each stands for
     (re.compile(words, re.IGNORECASE), status)
@@ -39,6 +42,38 @@ _WORDS = tuple(  # of errors that have no number, and the status that each stand
         ("invalid|bad.?request|unsupported|context", 400),
     )
 )
+_TEXT_WORDS = tuple(  # of the text of an error that has neither a number nor a type
+    (re.compile(words, re.IGNORECASE), status)
+    for words, status in (
+        (r"rate.?limit|too many requests|throttl|\btry again (?:later|in)\b", 429),
+        (r"overloaded|temporarily unavailable|at capacity", 503),
+        (r"timed? ?out", 408),
+        (r"(?:invalid|incorrect|missing|wrong|no|bad) (?:api.?)?key|unauthorized|not authori[sz]ed|authentication", 401),
+        (r"model\b.{0,80}\b(?:not (?:found|exist|loaded)|does not exist)|no such model|unknown model|unexpected endpoint", 404),
+        (r"unsupported|unrecognized|not supported|invalid|bad request|cannot both be", 400),
+    )
+)
+_DEEPEST, _MOST_PARTS = 4, 4  # of an error's message: how deep it is looked for, and how many of a list are told
+
+
+_NO_ROOM = re.compile(
+    r"context[ _](?:length|window|size)|n_ctx|too (?:long|large)|max_(?:completion_)?tokens|(?:prompt|input|tokens?) (?:\w+ ){0,3}"
+    r"exceeds?\b",
+    re.IGNORECASE,
+)
+_NOT_TAKEN = re.compile(r"(?:unsupported|unrecognized|unknown|unexpected|extra) (?:\w+ )?(?:parameter|argument|field|input)", re.IGNORECASE)
+_QUOTA = re.compile(
+    r"insufficient[ _](?:quota|funds|balance|credits?)|exceeded your (?:current |monthly |daily )?(?:quota|usage)"
+    r"|(?:usage|spend(?:ing)?|billing|credit|daily|weekly|monthly) (?:hard )?limit|quota (?:\w+ ){0,6}(?:exceeded|exhausted|reached)"
+    r"|out of credits?|not enough (?:credits?|balance|funds)|credit balance|payment required|more credits",
+    re.IGNORECASE,
+)
+_SPAN = re.compile(
+    r"(\d{1,6}(?:\.\d{1,6})?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)(?![a-z])", re.IGNORECASE
+)
+_AFTER = re.compile(r"\b(?:(?:re)?try(?: again)?|wait|resets?|available|retry)\b[^.;\d]{0,40}", re.IGNORECASE)
+_DATE = re.compile(r"\b(20\d\d-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.\d{1,9})?\s*(Z|UTC|GMT|[+-]\d\d:?\d\d)?)?")
+_SCALE = {"ms": 0.001, "m": 60.0, "s": 1.0, "h": 3600.0, "d": 86400.0}
 
 
 class ServerError(Exception):
@@ -232,20 +267,75 @@ def status_error(status: int, content: bytes, after_s: float, key: Key) -> Serve
     return _by_status(status, f"status {status}: {_said(told, key) or 'nothing'}", after_s, began=False)
 
 
-def event_error(event: Mapping[str, Any], after_s: float, key: Key, *, began: bool) -> ServerError | None:
-    """Return the error in a reply of status 200, or in an event of it; `began`: whether anything came before it."""
-    error: Any = event.get("error") or (event if event.get("object") == "error" else None)
-    return _by_status(_status_in(error, event), _said(event, key) or "it gives no reason", after_s, began=began) if error else None
+def no_room(cause: str) -> bool:
+    """Whether a server refused the length of a prompt or a row, and not the name of the parameter."""
+    return _NO_ROOM.search(cause) is not None and _NOT_TAKEN.search(cause) is None
+
+
+def stated_wait(text: str, now: float) -> float:
+    """Return the seconds to wait that an error's text states, such as "try again in 3m20s" or "until 2026-01-01T00:00:00Z"; else 0.
+
+    Args:
+        text: The text of the error.
+        now: The time, in seconds since 1970.
+    """
+    if (begin := _AFTER.search(text)) is not None:
+        seconds, at = 0.0, begin.end()
+        while (found := _SPAN.match(text, at)) is not None:
+            unit = found[2].lower()
+            seconds += float(found[1]) * _SCALE["ms" if unit.startswith(("ms", "milli")) else unit[:1]]
+            at = found.end() + len(text[found.end() :]) - len(text[found.end() :].lstrip(" ,"))
+        if seconds:
+            return min(seconds, _MOST_HINTED_S)
+    if (found := _DATE.search(text)) is not None:
+        zone = (found[3] or "Z").upper().replace("UTC", "Z").replace("GMT", "Z").replace("Z", "+00:00")
+        with suppress(ValueError):
+            return min(max(0.0, datetime.fromisoformat(f"{found[1]}T{found[2] or '00:00'}{zone}").timestamp() - now), _MOST_HINTED_S)
+    return 0.0
+
+
+def event_error(event: Any, after_s: float, key: Key, *, began: bool) -> ServerError | None:
+    """Return the error in a reply of status 200, or in an event of it; None where it is none.
+
+    Args:
+        event: The JSON of the reply or the event.
+        after_s: Seconds that the reply's header asks to wait.
+        key: The key, which the error does not show.
+        began: Whether anything came before it.
+    """
+    if isinstance(event, list) and len(event) == 1:  # as one service sends its errors
+        event = event[0]
+    if not isinstance(event, Mapping):
+        return None
+    error: Any = next((event[name] for name in ("error", "errors") if event.get(name)), None)
+    if error is None and (event.get("object") == "error" or event.get("type") == "error" or _is_bare_error(event)):
+        error = event
+    if error is None:
+        return None
+    return _by_status(_status_in(error, event), _said(event, key) or "it gives no reason", after_s, began=began)
+
+
+def _is_bare_error(event: Mapping[str, Any]) -> bool:
+    """Whether an object without choices is an error by its members: a message or detail, with a code or status of one."""
+    code: Any = next((event[name] for name in ("code", "status", "status_code") if event.get(name)), None)
+    if any(event.get(name) is not None for name in ("choices", "usage", "id")):
+        return False
+    said = any(isinstance(event.get(name), str) for name in ("message", "detail", "msg", "error_msg"))
+    return said and (code is not None or event.get("success") is False)
 
 
 def _by_status(status: int, cause: str, after_s: float, *, began: bool) -> ServerError:
+    """Return the error of a status. Its text tells a quota, which no second try can pass, from a rate, and states when to come back."""
+    after_s = after_s or (stated_wait(cause, time.time()) if status == 429 or _QUOTA.search(cause) else 0.0)
+    if status not in (401, 403, 404) and _QUOTA.search(cause) and not no_room(cause):
+        return ServerError("QuotaExceeded", cause, after_s=after_s, status=0 if began else status)
     kind = _BUSY.get(status) or ("ServerError" if status >= 500 else "Refused")
     return ServerError(kind, cause, again=kind != "Refused" and not began, after_s=after_s, status=0 if began else status)
 
 
 def _status_in(*told: Any) -> int:
-    """Return the status that an error names, or that its words stand for; else 500."""
-    words = ""
+    """Return the status that an error names, or that its words stand for, those of its text last; else 500."""
+    words, texts = "", ""
     for one in told:
         for name in ("code", "status", "status_code", "type", "error_type") if isinstance(one, Mapping) else ():
             value = one.get(name)
@@ -254,18 +344,44 @@ def _status_in(*told: Any) -> int:
             if type(value) is int and 400 <= value < 600:
                 return value
             words += f" {value}" if isinstance(value, str) else ""
-    return next((status for pattern, status in _WORDS if pattern.search(words)), 500)
+        texts += f" {_message(one)}"
+    found = next((status for pattern, status in _WORDS if pattern.search(words)), None)
+    if found is None and no_room(texts):
+        return 400
+    named = re.search(r"\b(?:status|code|error)\W{0,8}(?:code\W{0,3})?([45]\d\d)\b", texts, re.IGNORECASE)
+    if found is None and named is not None:
+        return int(named[1])
+    return found or next((status for pattern, status in _TEXT_WORDS if pattern.search(texts)), 500)
+
+
+def _message(told: Any, depth: int = 0) -> str:
+    """Return the message within an error, with the cause that a proxy puts beside or inside of it."""
+    if isinstance(told, str) or depth > _DEEPEST:
+        return told if isinstance(told, str) else shown(told)
+    if isinstance(told, list):
+        return "; ".join(filter(None, (_message(one, depth + 1) for one in told[:_MOST_PARTS])))
+    if not isinstance(told, Mapping):
+        return "" if told is None else shown(told)
+    place = told.get("loc")
+    parts: list[str] = [".".join(map(str, place))] if isinstance(place, list) else []
+    for name in ("error", "errors", "message", "detail", "msg", "error_msg", "error_message", "title", "reason", "raw", "metadata"):
+        if told.get(name) and (name != "metadata" or isinstance(told[name], Mapping)):
+            part = _message(told[name], depth + 1)
+            parts += [part] if part and not any(part in other for other in parts) else []
+    if not parts and depth == 0:
+        try:
+            return json.dumps(told)
+        except (RecursionError, ValueError, TypeError):
+            return shown(told)
+    return ": ".join(parts) or ", ".join(f"{name} {value}" for name, value in told.items() if isinstance(value, str | int) and value)
 
 
 def _said(told: Any, key: Key) -> str:
-    """Return an error's message in one line without the key, which is hidden before the line is cut."""
-    for name in ("error", "message", "detail"):
-        if isinstance(told, Mapping) and told.get(name):
-            told = told[name]
-    try:
-        text = told if isinstance(told, str) else json.dumps(told)
-    except RecursionError:
-        text = shown(told)
+    """Return an error's message in one line without the key, which is hidden before the line is cut; of a page, its text."""
+    text = _message(told)
+    if re.match(r"\s*<(?:!doctype|html|head|body|\?xml)", text, re.IGNORECASE):
+        text = re.sub(r"<(style|script)\b.{0,20000}?</\1>", " ", text, flags=re.DOTALL | re.IGNORECASE)
+        text = re.sub(r"<[^<>]{0,2000}>", " ", text)
     return key.hidden(" ".join(text.split()))[:_MOST_SAID]
 
 

@@ -13,7 +13,7 @@ import os
 import re
 import ssl
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, cast
@@ -26,6 +26,8 @@ from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import HOW_KEY, Key, ServerError, call_error, decoded, event_error, retry_after, status_error
 from tts.backends.openai.events import Events
 from tts.backends.openai.pace import Gate, RateLimits, RequestMeter, Ticket
+from tts.backends.openai.replicas import Replica, Replicas
+from tts.backends.openai.reply import usage_of
 from tts.characters import in_whole_characters
 from tts.checks import check_int
 from tts.errors import ConfigError, shown
@@ -35,6 +37,7 @@ _JSON = {"Content-Type": "application/json"}
 _IDLE_S = 1.0  # a connection that the server closed while it was idle is found so sooner
 _AUTHORITY = re.compile(r"(?:[a-z]*:)?/*([^/?#]*).*", re.IGNORECASE | re.DOTALL)  # of a url, be it a wrong one
 _BARE = re.compile(r"[\w.-]+(:\d+)(/[\w./-]*)?|[\w-]+(\.[\w-]+)+(/[\w./-]*)?")  # a host with its port, or with its domain
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _FOR_EXAMPLE = "for example http://localhost:8000"
 _HOW_QUERY = f"{_FOR_EXAMPLE}; give a query as the record's query: {{name: value}}"
 _POOL = 8  # connections of one httpx client: its pool looks at every one of them several times for each request
@@ -113,8 +116,16 @@ def roots(url: str) -> tuple[str, ...]:
             f"url is {told}, but must be http:// or https:// with a host, and neither query nor fragment",
             hint=f"did you mean http://{url}?" if _BARE.fullmatch(url) else _FOR_EXAMPLE if "=" not in url else _HOW_QUERY,
         )
-    bare = url.rstrip("/")
+    bare = _plain_url(url)
     return (bare,) if bare.endswith("/v1") else (f"{bare}/v1", bare)
+
+
+def _plain_url(url: str) -> str:
+    """Return a valid url in one spelling: scheme and host in lower case, without the default port and slashes that change nothing."""
+    parts = urlsplit(url)
+    scheme, host = parts.scheme.lower(), parts.netloc.lower()
+    host = host.removesuffix(_DEFAULT_PORTS[scheme]).removesuffix(":")
+    return f"{scheme}://{host}{re.sub('/{2,}', '/', parts.path).rstrip('/')}"
 
 
 def checks(root: str) -> ssl.SSLContext | bool:
@@ -144,11 +155,11 @@ def event_of(data: bytes, after_s: float, key: Key, *, began: bool) -> dict[str,
         ServerError: it is not valid, or is an error.
     """
     event = decoded(data, key)
-    if not isinstance(event, dict):
-        raise ServerError("BadReply", f"{shown(event)} where an object must be")
     error = event_error(event, after_s, key, began=began)
     if error is not None:
         raise error
+    if not isinstance(event, dict):
+        raise ServerError("BadReply", f"{shown(event)} where an object must be")
     return event
 
 
@@ -162,16 +173,22 @@ class HttpClient:
     Args:
         root: base url of the API. key: sent with each request. timeouts: of requests.
         cautious: whether to begin with few calls in flight.
+        others: base urls of further servers of the same model, to which calls go while this one fails.
 
     Attributes:
         gate: limits the calls at once; the caller acquires it.
         contradicted: called with the cause where the server breaks what its capabilities promise. renewed: awaited with the cause and a
             request that was refused so; returns how to send it again, or None.
         errors: of every try, by kind, those that a later try made good included.
+        estimates: rows that were charged by an estimate, by its cause.
+        cache_writes: tokens that servers reported as written to a cache.
     """
 
-    def __init__(self, root: str, key: Key, timeouts: Timeouts, *, cautious: bool = False) -> None:
+    def __init__(self, root: str, key: Key, timeouts: Timeouts, *, cautious: bool = False, others: Sequence[str] = ()) -> None:
         self.root = root
+        self.replicas = Replicas((root, *others), timeouts.longest_wait_s)
+        self.estimates: Counter[str] = Counter()
+        self.cache_writes = 0
         self.key = key
         self.timeouts = timeouts
         self.errors: Counter[str] = Counter()
@@ -179,10 +196,8 @@ class HttpClient:
         self.renewed: Callable[[str, SampleRequest], Awaitable[tuple[SampleRequest, Capabilities] | None]] = _never
         self.gate = Gate(timeouts.concurrency, cautious=cautious)
         self._meter = RequestMeter(timeouts.rpm, timeouts.tpm)
-        self._down_s: float | None = None  # since when no connection was made, by the loop's clock
         self._checks: ssl.SSLContext | bool = False
-        self._clients: list[httpx.AsyncClient] = []
-        self._busy: list[int] = []
+        self._down_s: float | None = None  # since when no connection was made, by the loop's clock
 
     async def post(self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int, tokens: int = 0) -> str:
         """Send a request and pass the events of its reply to `take`, until that returns True or the reply ends.
@@ -200,9 +215,11 @@ class HttpClient:
         timeouts, refused, tried, clock = self.timeouts, "", 0, asyncio.get_running_loop().time
         while True:
             ticket, cuts = await self._meter.turn(tokens), self.gate.cuts
+            replica = self.replicas.choose(clock())
             try:
-                await self._once(path, body, take, ticket)
+                await self._once(replica, path, body, take, ticket)
                 self._down_s = None
+                self.replicas.note_success(replica)
                 self.gate.grow()
                 return refused
             except ServerError as error:
@@ -210,6 +227,9 @@ class HttpClient:
                 if error.kind in ("RateLimited", "Unavailable"):
                     self.gate.cut(cuts)
                 refused = f"{error.kind}: {error.cause}"
+                if self.replicas.note_failure(replica, error, clock()) and tried + 1 < max(timeouts.tries, len(self.replicas.all)):
+                    tried += 1
+                    continue  # another server takes it at once
                 self._down_s = (self._down_s or clock()) if error.kind == "ConnectionFailed" else None
                 gone = self._down_s is not None and clock() - self._down_s > timeouts.longest_wait_s
                 if gone or not error.again or tried + 1 == timeouts.tries or error.after_s > timeouts.longest_wait_s:
@@ -225,16 +245,17 @@ class HttpClient:
         await self.post(path, body, lambda event: events.append(event) is None, 0, position, tokens)
         return next(iter(events), None)
 
-    async def _once(self, path: str, body: Mapping[str, Any], take: Take, ticket: Ticket) -> None:
-        timeouts, began, which, clock = self.timeouts, False, self._least_busy(), asyncio.get_running_loop().time
-        url = path if path.startswith("http") else self.root + path
-        whole, started = url != path and not body.get("stream"), clock()  # such a reply is written before it begins
+    async def _once(self, replica: Replica, path: str, body: Mapping[str, Any], take: Take, ticket: Ticket) -> None:
+        timeouts, began, which, clock = self.timeouts, False, self._least_busy(replica), asyncio.get_running_loop().time
+        outside = path.startswith("http")
+        url = replica.site + path.removeprefix(self.root.removesuffix("/v1")) if outside else replica.root + path
+        whole, started = not outside and not body.get("stream"), clock()  # such a reply is written before it begins
         end = started + timeouts.call_s
-        self._busy[which] += 1
+        replica.busy[which] += 1
         try:
             async with (
                 asyncio.timeout(min(timeouts.first_s, timeouts.call_s)) as alarm,
-                self._clients[which].stream("POST", url, content=encoded(body), headers=_JSON) as reply,
+                replica.clients[which].stream("POST", url, content=encoded(body), headers=_JSON) as reply,
             ):
                 self._limited(reply.headers)
                 if reply.status_code != 200:
@@ -249,7 +270,7 @@ class HttpClient:
         except (ServerError, httpx.TransportError, httpx.DecodingError) as failure:
             raise call_error(failure, self.key, began=began or (whole and clock() - started > _IDLE_S)) from None
         finally:
-            self._busy[which] -= 1
+            replica.busy[which] -= 1
 
     async def _read(self, reply: httpx.Response, take: Take, alarm: asyncio.Timeout, end: float) -> None:
         clock, after_s = asyncio.get_running_loop().time, retry_after(reply.headers)
@@ -285,33 +306,41 @@ class HttpClient:
         if limits.reset_s:
             self._meter.close_until(asyncio.get_running_loop().time() + min(limits.reset_s, self.timeouts.longest_wait_s))
 
-    def _least_busy(self) -> int:
-        """Return the index of the client with the fewest calls, after adding one where all are busy."""
-        if not self._clients or (min(self._busy) >= _POOL and len(self._clients) * _POOL < self.timeouts.concurrency):
-            self._checks = self._checks or checks(self.root)
+    def _least_busy(self, replica: Replica) -> int:
+        """Return the index of a server's client with the fewest calls, after adding one where all are busy."""
+        clients, busy = replica.clients, replica.busy
+        if not clients or (min(busy) >= _POOL and len(clients) * _POOL < self.timeouts.concurrency):
             limits = httpx.Limits(max_connections=_POOL, max_keepalive_connections=_POOL)
             timeout = httpx.Timeout(None, connect=self.timeouts.connect_s)
-            self._clients.append(
-                httpx.AsyncClient(headers=self.key.headers, params=self.key.query, limits=limits, timeout=timeout, verify=self._checks)
+            verify = self._checks_of(replica.root)
+            clients.append(
+                httpx.AsyncClient(headers=self.key.headers, params=self.key.query, limits=limits, timeout=timeout, verify=verify)
             )
-            self._busy.append(0)
-        return min(range(len(self._busy)), key=self._busy.__getitem__)
+            busy.append(0)
+        return min(range(len(busy)), key=busy.__getitem__)
+
+    def _checks_of(self, root: str) -> ssl.SSLContext | bool:
+        """Return what certificates are checked by; the authorities are read once."""
+        if urlsplit(root).scheme == "https":
+            self._checks = self._checks or checks(root)
+            return self._checks
+        return False
 
     async def close(self) -> None:
         """Close every connection."""
-        clients, self._clients, self._busy = self._clients, [], []
-        for client in clients:
-            await client.aclose()
+        for replica in self.replicas.all:
+            clients, replica.clients, replica.busy = replica.clients, [], []
+            for client in clients:
+                await client.aclose()
 
 
 def _counting(take: Take, ticket: Ticket) -> Take:
     """Return `take`, which also notes the tokens that a reply reports."""
 
     def taken(event: Any) -> bool:
-        usage = event.get("usage") if isinstance(event, dict) else None
-        total = usage.get("total_tokens") if isinstance(usage, dict) else None
-        if type(total) is int and total >= 0:
-            ticket.tokens = total
+        usage = usage_of(event.get("usage")) if isinstance(event, dict) else None
+        if usage is not None:
+            ticket.tokens = usage.prompt + usage.generated
         return take(event)
 
     return taken

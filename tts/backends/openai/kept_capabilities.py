@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from tts.backends.openai.capabilities import Capabilities
+from tts.backends.openai.http import roots
 from tts.errors import ConfigError, shown, unknown_name
 from tts.logs import get_logger
 from tts.models.user_files import cache_file, write_whole
 
 LOG = get_logger("tts.servers")
 _MOST_AGE_S = 7 * 86400.0
-_FORMAT = 4  # raised when probes find other things
+_FORMAT = 5  # raised when probes find other things
 _NOT_DECLARED = ("model", "served", "version", "owner", "seed_note", "filter_note", "picture_tokens")
 
 
@@ -38,8 +40,12 @@ class KeptCapabilities:
 
     @classmethod
     def of(cls, url: str, model: str, mode: str, query: tuple[tuple[str, str], ...] = (), extra: str = "") -> KeptCapabilities:
-        """Return the file for a url, a model there, the requested mode, and the further members of every request."""
-        name = hashlib.sha256(json.dumps([_FORMAT, url.strip().rstrip("/"), model, mode, query, extra]).encode()).hexdigest()[:24]
+        """Return the file for a url, a model there, the requested mode, and the further members of every request.
+
+        Two spellings of a url have one file.
+        """
+        place = re.sub(r"^(https?://)localhost(?=[:/]|$)", r"\g<1>127.0.0.1", roots(url)[0])
+        name = hashlib.sha256(json.dumps([_FORMAT, place, model, mode, query, extra]).encode()).hexdigest()[:24]
         return cls(path=cache_file(f"servers/{name}.json"))
 
     def read(self) -> Capabilities | None:

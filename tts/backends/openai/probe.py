@@ -37,11 +37,9 @@ _TEXT = "One, two, three, four, five,"
 _BEGUN = "One, two, three,"
 _TOKENS = 8
 _THOUGHTS = 256  # where a model writes nothing in so few
-_NEUTRAL = (
-    {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0},  # llama.cpp's, where it would be 1.1
-    {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
-    {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
-)
+_NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0}  # the last is llama.cpp's, where it would be 1.1
+_NO_TOP_K = -1  # of servers that refuse 0
+_NOT_TAKEN = re.compile("un(?:recognized|known|supported|expected)|extra|not (?:supported|permitted|allowed|recognized)", re.IGNORECASE)
 _CALL_TOKENS = 32  # for a call without arguments, or a short object
 _PIXEL = (  # a picture of one point
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -64,7 +62,7 @@ class ProbeCost:
         return f"{self.requests} requests, {self.tokens} tokens reported, {self.seconds:.1f} s; charged to no problem"
 
 
-def probe_server(
+def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
     url: str,
     model: str,
     key: Key,
@@ -73,6 +71,8 @@ def probe_server(
     told: Callable[[ProbeCost], None] = lambda _: None,
     extra: str = "",
     most_s: float = math.inf,
+    *,
+    begun: Callable[[], None] = lambda: None,
 ) -> Capabilities:
     """Return the capabilities of a server for a model.
 
@@ -81,6 +81,7 @@ def probe_server(
         timeout_s: of its first reply. told: called with what the probe spent, also where it fails after its first reply.
         extra: further members of every request, as JSON; "": none.
         most_s: of the whole probe; what it has not found until then is taken as absent, and where not even that, plain chat is assumed.
+        begun: Called once the server is reached, before the requests that take time.
 
     Raises:
         ConfigError: the url, the key, the model or the mode is wrong, or no such server answers. CapabilityError: the mode does not
@@ -95,6 +96,7 @@ def probe_server(
     except ProbeEnded:
         told(ProbeCost(1, 0, time.monotonic() - began, whole=False))
         return _assumed(roots(url)[0], model, (), mode, extra)
+    begun()
     probe = _Probe(client, entry, served, extra)
     try:
         return probe.capabilities(mode)
@@ -127,6 +129,7 @@ class _Probe:
         self._site = client.root.removesuffix("/v1")  # of endpoints outside the API
         self._cap_name = "max_tokens"
         self._chat_tokens = _TOKENS
+        self._chat_refusal: ServerError | None = None
         self.whole = False
 
     def capabilities(self, asked: Mode | Literal["auto"]) -> Capabilities:
@@ -136,21 +139,25 @@ class _Probe:
         if chat is None and completions is None:
             if self._client.denied is not None:  # some servers list their models without a key
                 raise refused(self._client.root, self._client.denied, self._client.key)
+            why = "" if self._chat_refusal is None else f" ({self._chat_refusal.cause})"
             raise ConfigError(
-                f"{self._client.root} lists {self._model!r}, but writes neither by completions nor by chat",
+                f"{self._client.root} lists {self._model!r}, but writes neither by completions nor by chat{why}",
                 hint="is it a model that writes text?",
             )
         template = chat is not None
-        ids = self._in_time(self._tokenized, {"prompt": _TEXT}) if completions is not None else None
+        reasoning = chat is not None and any(c.reasoned for c in chat.choices.values()) | bool(chat.usage and chat.usage.reasoning)
+        apart = reasoning and asked == "auto"  # then only whole solutions can be written, and no other way need be tried
+        ids = self._in_time(self._tokenized, {"prompt": _TEXT}) if completions is not None and not apart else None
         begin = {"prompt": ids, "max_tokens": _TOKENS, "return_token_ids": True}
         by_ids = self._in_time(self._write, "/completions", begin) if ids else None
+        by_tokens = by_ids is not None and bool(by_ids.choices[0].ids)
+        decided = apart or (by_tokens and asked in ("auto", "tokens"))
         works: dict[Mode, bool] = {
-            "tokens": by_ids is not None and bool(by_ids.choices[0].ids),
+            "tokens": by_tokens,
             "text": completions is not None,
-            "continued chat": template and bool(self._in_time(self._continues)),
+            "continued chat": template and not decided and bool(self._in_time(self._continues)),
             "chat": template,
         }
-        reasoning = chat is not None and any(c.reasoned for c in chat.choices.values()) | bool(chat.usage and chat.usage.reasoning)
         mode = self._mode(asked, works, reasoning=reasoning)
         path = "/completions" if mode in ("tokens", "text") else "/chat/completions"
         start = {"prompt": ids if mode == "tokens" else _TEXT} if path == "/completions" else {"messages": list(TURNS)}
@@ -177,20 +184,20 @@ class _Probe:
 
     def _tried(self, base: Capabilities, path: str, start: Mapping[str, Any]) -> Capabilities:
         """Return capabilities completed by the requests that run at once."""
-        neutral = next((tuple(one.items()) for one in _NEUTRAL if self._in_time(self._write, path, {**start, **one})), ())
+        neutral = self._in_time(self._neutral, path, start) or {}
+        tempers, cuts, both = self._in_time(self._tempering, path, start) or (True, True, True)  # also where that was not tried
+        obeys = tempers and {"top_k", "min_p"} <= neutral.keys()
         metrics = self._in_time(self._client.text, f"{self._site}/metrics") if base.version else ""
         seeds_crash = _seeds_crash(base.version, metrics or "")
         # alone: llama.cpp's Python server ends a stream when another request arrives
         grows, reports = self._in_time(self._client.grows, path, {**self._always, **start}) or (False, False)
         streams = grows and (reports or not base.usage)  # a whole reply with a report is better than a stream without
         tries: dict[str, Callable[[], Any]] = {
-            "logprobs": lambda: self._logprobs(path, start),
-            "seeds": lambda: not seeds_crash and self._seeds(path, start),
-            "filters": lambda: self._filters(path, start, dict(neutral)),
-            "tempers": lambda: self._write(path, {**start, "temperature": 0.7, "top_p": 0.9}) is not None,
+            "logprobs": lambda: tempers and self._logprobs(path, start, cuts=cuts and both),
+            "seeds": lambda: not seeds_crash and tempers and self._seeds(path, start),
+            "filters": lambda: self._filters(path, start, neutral) if obeys else (False, ""),
             "n": lambda: self._write(path, {**start, "n": 2}, 2) is not None,
-            "stops": lambda: self._stops(path, start),
-            "cached": lambda: self._cached(path, start),
+            "stops": lambda: base.mode != "chat" and tempers and self._stops(path, start),
             "echo": lambda: path == "/completions" and self._echoes(start),
             "tools": lambda: base.template and self._takes_tools(),
             "forms": lambda: base.template and self._obeys_forms(),
@@ -200,10 +207,11 @@ class _Probe:
         with ThreadPoolExecutor(8) as pool:
             found = dict(zip(tries, pool.map(self._in_time, tries.values()), strict=True))
         obeyed, unsure = found.pop("filters") or (False, "")
-        tempers = found.pop("tempers") is not False  # also where that was not tried
         return dataclasses.replace(
-            base, neutral=neutral, seed_note=_SEEDLESS if seeds_crash else "", filters=obeyed, filter_note=unsure, streams=streams,
-            limited=self._client.limited, tempers=tempers, **{name: bool(one) for name, one in found.items()},
+            base, neutral=tuple(neutral.items()), seed_note=_SEEDLESS if seeds_crash else "", filters=obeyed, filter_note=unsure,
+            streams=streams,
+            limited=self._client.limited, tempers=tempers, cuts=cuts, both=both, cached=self._client.cached,
+            **{name: bool(one) for name, one in found.items()},
         )  # fmt: skip
 
     def _in_time(self, fn: Callable[..., T], *args: Any) -> T | None:
@@ -226,6 +234,7 @@ class _Probe:
         chat = None
         for size, name in itertools.product((_TOKENS, _THOUGHTS), ("max_tokens", "max_completion_tokens")):
             chat = self._write("/chat/completions", {"messages": list(TURNS), name: size})
+            self._chat_refusal = self._client.refusal if chat is None else None
             if chat is not None:
                 self._cap_name, self._chat_tokens = name, size
                 break
@@ -256,6 +265,8 @@ class _Probe:
             if reply is None or reply.usage is None:
                 return False
             lengths.append(reply.usage.prompt)
+            if len(lengths) == 2 and lengths[1] >= lengths[0]:
+                return False
         plain, continued, with_line = lengths
         return continued < min(plain, with_line)
 
@@ -274,11 +285,42 @@ class _Probe:
     def _template_tokens(self, chat: ServerReply | None) -> int:
         return max(TEMPLATE_TOKENS, chat.usage.prompt) if chat is not None and chat.usage is not None else TEMPLATE_TOKENS
 
-    def _logprobs(self, path: str, start: Mapping[str, Any]) -> bool:
+    def _neutral(self, path: str, start: Mapping[str, Any]) -> dict[str, float]:
+        """Return the parameters, with values that change nothing, that the server takes.
+
+        A refusal that names some of them leaves these out; one that names none has each tried apart.
+        """
+        left: dict[str, float] = dict(_NEUTRAL)
+        while left:
+            if self._write(path, {**start, **left}) is not None:
+                return left
+            cause = self._client.refusal.cause if self._client.refusal is not None else ""
+            named = [name for name in left if re.search(rf"\b{name}\b", cause)]
+            if not named:
+                break
+            if "top_k" in named and left["top_k"] != _NO_TOP_K and not _NOT_TAKEN.search(cause):
+                left["top_k"] = _NO_TOP_K
+            else:
+                left = {name: value for name, value in left.items() if name not in named}
+        apart = [*left.items(), *([("top_k", _NO_TOP_K)] if left else [])]
+        taken: dict[str, float] = {}
+        for name, value in apart:
+            if name not in taken and self._write(path, {**start, name: value}) is not None:
+                taken[name] = value
+        return taken
+
+    def _tempering(self, path: str, start: Mapping[str, Any]) -> tuple[bool, bool, bool]:
+        """Return whether a temperature is taken, a top_p, and both in one request."""
+        temperature, top_p = {"temperature": 0.7}, {"top_p": 0.9}
+        if self._write(path, {**start, **temperature, **top_p}) is not None:
+            return True, True, True
+        return self._write(path, {**start, **temperature}) is not None, self._write(path, {**start, **top_p}) is not None, False
+
+    def _logprobs(self, path: str, start: Mapping[str, Any], *, cuts: bool) -> bool:
         """Whether tokens have log-probabilities that are the same at two temperatures which leave only one token."""
         more = {"logprobs": 0} if path == "/completions" else {"logprobs": True}
         found: list[list[float]] = []
-        for sampling in ({"temperature": 0.0}, {"temperature": 0.3, "top_p": 0.001}):
+        for sampling in ({"temperature": 0.0}, {"temperature": 0.3, "top_p": 0.001} if cuts else {"temperature": 0.01}):
             reply = self._write(path, {**start, **sampling, **more})
             if reply is None or not reply.choices[0].logprobs:
                 return False
@@ -303,7 +345,7 @@ class _Probe:
         texts: list[str] = []
         for seed in (7, 7, 8, 8, 9):
             text = self._text(path, {**self._longer(start), "temperature": 1.5, "seed": seed})
-            if text is None:
+            if text is None or (len(texts) == 1 and text != texts[0]):
                 return False
             texts.append(text)
         return texts[0] == texts[1] and texts[2] == texts[3] and len(set(texts)) > 1
@@ -358,7 +400,7 @@ class _Probe:
         """Whether a chat takes a picture, and reads more tokens with it than without where it reports them."""
         words = {"type": "text", "text": _TEXT}
         lengths: list[int | None] = []
-        for content in ([words], [words, {"type": "image_url", "image_url": {"url": _PIXEL}}]):
+        for content in ([words, {"type": "image_url", "image_url": {"url": _PIXEL}}], [words]):
             asked = {"messages": [{"role": "user", "content": content}], self._cap_name: self._chat_tokens}
             try:
                 reply = self._write("/chat/completions", asked)
@@ -367,7 +409,7 @@ class _Probe:
             if reply is None:
                 return False
             lengths.append(None if reply.usage is None else reply.usage.prompt)
-        without, seen = lengths
+        seen, without = lengths
         return without is None or seen is None or seen > without
 
     def _stops(self, path: str, start: Mapping[str, Any]) -> bool:
@@ -378,10 +420,6 @@ class _Probe:
             return False
         stop = text[len(text) // 2 :][:2]
         return self._text(path, {**cold, "stop": [stop], "include_stop_str_in_output": True}) == text[: text.index(stop) + len(stop)]
-
-    def _cached(self, path: str, start: Mapping[str, Any]) -> bool:
-        reply = self._write(path, start)
-        return reply is not None and reply.usage is not None and reply.usage.cached is not None
 
 
 def _seeds_crash(version: str, metrics: str) -> bool:

@@ -40,6 +40,8 @@ class ProbeClient:
 
     Attributes:
         denied: the last reply of status 401 or 403.
+        refusal: The last refusal; None: there was none.
+        cached: Whether a reply reported cached tokens.
         limited: whether a reply stated rate limits. requests: that were sent. tokens: that replies reported, of prompts and texts.
     """
 
@@ -48,6 +50,8 @@ class ProbeClient:
         self.ends = ends
         self.key = key
         self.denied: ServerError | None = None
+        self.refusal: ServerError | None = None
+        self.cached = False
         self.requests = self.tokens = 0
         self.limited = False
         try:
@@ -75,7 +79,7 @@ class ProbeClient:
             told = with_strings(decoded(content, self.key), in_whole_characters)
         except RecursionError:
             raise ServerError("BadReply", "it is nested too deeply") from None
-        error = event_error(told, after_s, self.key, began=False) if isinstance(told, dict) else None
+        error = event_error(told, after_s, self.key, began=False)
         if error is not None:
             raise error.hiding(self.key)
         return told
@@ -146,6 +150,7 @@ class ProbeClient:
             time.sleep(min(max(wait_s, min(error.after_s, 20.0)), self._left()) if wait_s else 0.0)
         if error.status in (401, 403):
             self.denied = error
+        self.refusal = error
         if (error.status and error.kind not in ("RateLimited", "Unavailable")) or error.kind == "BadReply":
             return None
         raise self._failed(f"{error.kind}: {error.cause}")
@@ -200,6 +205,7 @@ class ProbeClient:
     def _count(self, reply: ServerReply) -> None:
         if reply.usage is not None:
             self.tokens += reply.usage.prompt + reply.usage.generated
+            self.cached = self.cached or reply.usage.cached is not None
 
     def _take(self, reply: ServerReply, told: list[bytes], end: float) -> None:
         for data in told:

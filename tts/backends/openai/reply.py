@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tts.backends.openai.errors import ServerError
+from tts.backends.openai.errors import Key, ServerError, event_error
 from tts.characters import in_whole_characters
 from tts.errors import shown
 from tts.thoughts import THINK
@@ -40,6 +40,8 @@ _ENDS = {  # as servers call them
 }
 _END_OF = {word: end for end, words in _ENDS.items() for word in words}
 _LESS = "\\u003c"  # as JSON may write it
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")  # fields of what is thought apart
+_INNER = ("text", "thinking", "reasoning", "content", "summary")  # fields of a part that have its text
 _ENDLESS = 1e300  # of a log-probability
 
 
@@ -94,12 +96,14 @@ class ReportedUsage:
 
     Args:
         prompt, generated: tokens; `generated` includes reasoning. cached: of `prompt`; None: not reported. reasoning: of `generated`.
+        written: Tokens of `prompt` that were written to a cache, for which some servers ask a higher price.
     """
 
     prompt: int
     generated: int
     cached: int | None
     reasoning: int
+    written: int = 0
 
 
 class ServerReply:
@@ -147,17 +151,20 @@ class ServerReply:
             raise ServerError("BadReply", f"{shown(given)} where a choice must be")
         if not 0 <= index < self.count:
             raise ServerError("WrongCount", f"choice {index} where {self.count} were asked for")
+        error = event_error({"error": given.get("error")}, 0.0, Key(), began=True)
+        if error is not None:
+            raise error
         choice = self.choices.setdefault(index, Choice())
         told: Any = given.get("delta", given.get("message"))
         inner: dict[str, Any] = told if isinstance(told, dict) else {"content": given.get("text")}
-        thought = inner.get("reasoning_content") or inner.get("reasoning")
-        choice.reasoned = choice.reasoned or bool(thought)
-        if isinstance(thought, str) and not choice.finish:
+        parts = _parts(inner.get("content"))
+        apart = next((inner[name] for name in _THOUGHTS if inner.get(name)), None)
+        thought = parts.thought + _text_of(apart)
+        choice.reasoned = choice.reasoned or bool(apart) or parts.reasoned
+        if thought and not choice.finish:
             choice.thoughts.append(thought)
-        choice.refused = choice.refused or bool(inner.get("refusal"))
-        text, finish = inner.get("content"), _end(given.get("finish_reason"))
-        if text is not None and not isinstance(text, str):
-            raise ServerError("BadReply", f"{shown(text)} where a text must be")
+        choice.refused = choice.refused or bool(inner.get("refusal")) or parts.refused
+        text, finish = parts.text, _end(given.get("finish_reason"))
         if choice.finish and text:
             raise ServerError("DuplicateChoice", f"choice {index} came again after its end")
         choice.contents += text is not None
@@ -196,6 +203,51 @@ class ServerReply:
         if not choice.contents and not choice.reasoned and not choice.num_visible:
             return ServerError("NoContent", "its content is null")
         return None
+
+
+@dataclass(slots=True)
+class _Parts:
+    """The content of a message: its text, None where there is none, its thought, and whether the model thought or refused."""
+
+    text: str | None = None
+    thought: str = ""
+    reasoned: bool = False
+    refused: bool = False
+
+
+def _parts(content: Any) -> _Parts:
+    """Return the parts of a content: a text, or a list of parts, each a text, or an object with a type.
+
+    Raises:
+        ServerError: it is of another form.
+    """
+    found = _Parts()
+    if content is None or isinstance(content, str):
+        return _Parts(content)
+    for part in content if isinstance(content, list) else [content]:
+        kind = part.get("type", "text") if isinstance(part, dict) else "text" if isinstance(part, str) else None
+        if not isinstance(kind, str):
+            raise ServerError("BadReply", f"{shown(part)} where a text or a part of a content must be")
+        if any(word in kind for word in ("think", "reason", "thought")):
+            found.thought += _text_of(part)
+            found.reasoned = True
+        elif "refus" in kind:
+            found.refused = True
+        elif "text" in kind:
+            found.text = (found.text or "") + _text_of(part)
+        else:
+            raise ServerError("BadReply", f"a part of the kind {shown(kind)}, which is no text, in {shown(content)}")
+    return found
+
+
+def _text_of(value: Any) -> str:
+    """Return the text in a part of a content, whatever it is nested in; "" where there is none."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(map(_text_of, value))
+    inner = next((value[name] for name in _INNER if value.get(name)), "") if isinstance(value, dict) else ""
+    return inner if isinstance(inner, str) else _text_of(inner) if isinstance(inner, list) else ""
 
 
 def _end(told: Any) -> str:
@@ -261,25 +313,43 @@ def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:
 
 
 def usage_of(told: Any) -> ReportedUsage | None:
-    """Return reported token counts; None where they are not valid."""
+    """Return reported token counts, under any of the names that servers give them; None where they are not valid."""
     if not isinstance(told, dict):
         return None
-    prompt, generated = _count(told.get("prompt_tokens")), _count(told.get("completion_tokens", 0))
-    if prompt is None or generated is None:
+    prompt, generated = _first(told, "prompt_tokens", "input_tokens"), _first(told, "completion_tokens", "output_tokens")
+    if prompt is None or (generated is None and any(name in told for name in ("completion_tokens", "output_tokens"))):
         return None
-    inner, outer = told.get("prompt_tokens_details"), told.get("completion_tokens_details")
-    cached = _count(inner.get("cached_tokens")) if isinstance(inner, dict) else None
-    reasoning = _count(outer.get("reasoning_tokens")) if isinstance(outer, dict) else None
-    beside = (_count(told.get("total_tokens")) or 0) - prompt - generated
+    generated = generated or 0
+    inner, outer = _details(told, "prompt_tokens", "input_tokens"), _details(told, "completion_tokens", "output_tokens")
+    cached = _first(inner, "cached_tokens")
+    read = _first(told, "prompt_cache_hit_tokens", "cache_read_input_tokens")
+    wrote = _first(told, "cache_creation_input_tokens")
+    if wrote is None:
+        wrote = _first(inner, "cache_write_tokens", "cache_creation_tokens")
+    if "prompt_tokens" not in told and not inner and "cache_read_input_tokens" in told:
+        prompt += (read or 0) + (wrote or 0)  # Anthropic's own count of input leaves out what its cache read and wrote
+    cached = read if cached is None else max(cached, read or 0)
+    reasoning = _first(outer, "reasoning_tokens")
+    if reasoning is None:
+        reasoning = _first(told, "reasoning_tokens")
+    beside = (_first(told, "total_tokens") or 0) - prompt - generated
     if beside > 0:  # a server that reports reasoning beside the answer, or in the total alone
         generated, reasoning = generated + beside, max(reasoning or 0, beside)
-    if (cached or 0) > prompt or (reasoning or 0) > generated:
+    if (cached or 0) + (wrote or 0) > prompt or (reasoning or 0) > generated:
         return None
-    return ReportedUsage(prompt, generated, cached, reasoning or 0)
+    return ReportedUsage(prompt, generated, cached, reasoning or 0, wrote or 0)
 
 
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+def _details(told: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    return next((found for name in names if isinstance(found := told.get(f"{name}_details"), dict)), {})
+
+
+def _first(told: Mapping[str, Any], *names: str) -> int | None:
+    """Return the first of some counts that is reported; None where none is, or it is no whole number of at least 0."""
+    value = next((told[name] for name in names if told.get(name) is not None), None)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 <= value < 2**53 else None
 
 
 def shares(total: int, weights: Sequence[int], caps: Sequence[int]) -> list[int] | None:

@@ -65,11 +65,28 @@ def check_sampling(sampling: Sampling, capabilities: Capabilities) -> None:
             f"top_k is {sampling.top_k} and min_p is {sampling.min_p:g}, but {capabilities.root} does not obey them",
             hint="leave them out, or use top_p",
         )
-    if not capabilities.tempers and (sampling.temperature != 1 or sampling.top_p != 1):
-        raise CapabilityError(
-            f"temperature is {sampling.temperature:g} and top_p is {sampling.top_p:g}, but {capabilities.root} takes 1 alone for both",
-            hint="ask for temperature=1 and top_p=1",
-        )
+    given = f"temperature is {sampling.temperature:g} and top_p is {sampling.top_p:g}, but {capabilities.root} takes"
+    tempered, cut = sampling.temperature != 1, sampling.top_p != 1
+    if (tempered and not capabilities.tempers) or (cut and not capabilities.cuts):
+        alone = " and ".join(name for name, takes in (("temperature", capabilities.tempers), ("top_p", capabilities.cuts)) if not takes)
+        raise CapabilityError(f"{given} 1 alone for {alone}", hint=f"ask for {alone.replace(' and ', '=1 and ')}=1")
+    if tempered and cut and not capabilities.both:
+        raise CapabilityError(f"{given} only one of them", hint="leave one of them at 1")
+
+
+def tempering(sampling: Sampling, capabilities: Capabilities) -> dict[str, float]:
+    """Return the members of a request for its temperature and top_p, as far as a server takes them.
+
+    A value of 1 is sent where it can be, for servers may have other defaults; where only one of both may be sent, it is left out.
+    """
+    found = {}
+    if capabilities.tempers:
+        found["temperature"] = sampling.temperature
+    if capabilities.cuts:
+        found["top_p"] = sampling.top_p
+    if len(found) == 2 and not capabilities.both:
+        del found["temperature" if sampling.top_p != 1 else "top_p"]
+    return found
 
 
 def current(request: SampleRequest, capabilities: Capabilities) -> ServerHandle:

@@ -124,6 +124,8 @@ class ModelConfig(Section):
         else:
             found = {role: registry.resolve(name, url) for role, name in (self.model or {"policy": ""}).items()}
         found = {role: registry.with_settings(record, {"options": self.options}) for role, record in found.items()}
+        if len(self.url) > 1:
+            found = {role: dataclasses.replace(record, replicas=tuple(self.url)) for role, record in found.items()}
         if "policy" in found:
             found["policy"] = registry.with_settings(found["policy"], self.settings)
         return found

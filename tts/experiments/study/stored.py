@@ -22,7 +22,20 @@ from tts.verifiers import VERIFIERS
 # servers, which a stored study may not choose.
 _SETTINGS: Final = frozenset(
     (
-        *("usd_in", "usd_reused", "usd_out", "rpm", "tpm", "probe", "capabilities", "headers", "query", "served_as", "extra_body"),
+        *(
+            "usd_in",
+            "usd_reused",
+            "usd_out",
+            "usd_cache_write",
+            "rpm",
+            "tpm",
+            "probe",
+            "capabilities",
+            "headers",
+            "query",
+            "served_as",
+            "extra_body",
+        ),
         *("parameters", "context", "expected_tokens", "licence", "description", "step", "thought", "task", "verifier"),
     )
 )

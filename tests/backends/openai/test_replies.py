@@ -1,0 +1,305 @@
+"""Odd replies of real servers: contents in parts, missing reports, errors with status 200, quotas, and what a message must tell."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import tts
+from tests.backends.openai.making import QUICK, drawn, on
+from tests.backends.openai.saying import Asked, Saying, delta, event, head, row, whole
+from tests.backends.openai.server import ToyServer, serving
+from tts.backends.openai.capabilities import Capabilities
+from tts.backends.openai.errors import Key, event_error, no_room, stated_wait, status_error
+from tts.backends.openai.reply import ServerReply, usage_of
+from tts.models.record import ModelRecord
+from tts.models.registry import rates
+
+PLAIN: dict[str, Any] = {"streams": False, "usage": False}
+THOUGHT = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm "}, {"type": "text", "text": "so"}]}]
+
+
+def message(content: Any, finish: str = "stop", usage: Any = None, **more: Any) -> list[bytes]:
+    choice = {"index": 0, "message": {"role": "assistant", "content": content, **more}, "finish_reason": finish}
+    return whole({"choices": [choice], **({"usage": usage} if usage is not None else {})})
+
+
+# Contents in parts ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "thought", "text"),
+    [
+        ([{"type": "text", "text": "a"}, {"type": "output_text", "text": "b"}], "", "ab"),
+        (["a", "b"], "", "ab"),
+        ({"type": "text", "text": "ab"}, "", "ab"),
+        ([*THOUGHT, {"type": "text", "text": "4"}], "hm so", "4"),
+        ([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "4"}], "hm", "4"),
+        ([{"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}, {"type": "text", "text": "4"}], "hm", "4"),
+        ([{"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "4"}], "", "4"),
+        ([], "", ""),
+    ],
+)
+def test_a_content_in_parts_is_its_texts_and_its_thoughts(content: Any, thought: str, text: str) -> None:
+    sample, _ = row(*message(content, usage={"input_tokens": 5, "output_tokens": 9}), streams=False, usage=True)
+    told = f"<think>\n{thought}\n</think>\n\n{text}" if thought else text
+    assert (sample.text, sample.num_tokens, sample.finish) == (told, 9, "error" if content == [] else "eos")
+
+
+def test_parts_may_stream() -> None:
+    pieces = [
+        {"choices": [{"index": 0, "delta": {"content": part}, "finish_reason": None}]}
+        for part in (THOUGHT, [{"type": "text", "text": "4"}])
+    ]
+    sample, _ = row(head(), *map(event, pieces), event(delta("", "stop")), event(b"[DONE]"))
+    assert sample.text == "<think>\nhm so\n</think>\n\n4"
+
+
+def test_thoughts_beside_the_answer_have_several_names() -> None:
+    for more in ({"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}, {"thinking": "hm"}, {"reasoning": {"text": "hm"}}):
+        sample, _ = row(*message("4", **more), streams=False)
+        assert sample.text == "<think>\nhm\n</think>\n\n4"
+
+
+@pytest.mark.parametrize("content", [[{"type": "image_url", "image_url": {"url": "x"}}], 4, [4], [{"type": 4}]])
+def test_a_content_that_is_no_text_is_named(content: Any) -> None:
+    sample, _ = row(*message(content), streams=False)
+    assert sample.error.startswith("BadReply: ")
+    assert "image_url" in sample.error or "4" in sample.error
+
+
+# Charges without a report ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "shows", "charged"),
+    [
+        (message("é4"), {}, 4),
+        (message(""), {}, 1),
+        (message("x" * 200), {}, 60),
+        (message("4", "length"), {}, 60),  # fewer bytes than tokens that it must have
+        (message(None, "length"), {}, 60),
+        (message("4", reasoning_content="hm"), {}, 60),
+        (message("4"), {"reasoning": True}, 60),
+        (message("45", usage={"prompt_tokens": 5, "completion_tokens": 0}), {}, 3),
+        (message("45", usage={"prompt_tokens": 5, "completion_tokens": 61}), {}, 60),
+    ],
+)
+def test_a_row_without_a_report_is_charged_its_bytes_and_one_unless_it_may_hide_some(
+    reply: list[bytes], shows: dict[str, Any], charged: int
+) -> None:
+    sample, _ = row(*reply, **PLAIN | shows)
+    assert (sample.num_tokens, sample.estimated) == (charged, True)
+
+
+@pytest.mark.parametrize(
+    ("shows", "cause"),
+    [
+        ({}, "the server reports no tokens: rows are charged a token for each byte, and one"),
+        ({"reasoning": True}, "the server reports no tokens, and the model may think unseen: rows are charged all that was granted"),
+    ],
+)
+def test_a_solution_says_why_it_is_charged_by_estimates(shows: dict[str, Any], cause: str) -> None:
+    with serving(Saying(lambda _: message("The answer is 4."))) as url:
+        record = ModelRecord(name="toy", backend="openai", url=url, capabilities=tuple({"mode": "chat", **shows}.items()))
+        with tts.Solver(record, task="math", strategy="best_of_n(n=2) | majority") as solver:
+            found = solver.solve("What is 2 + 2?", 400)
+    assert found.answer == "4"
+    assert found.usage.generated_tokens <= 400
+    assert [warning for warning in found.warnings if "rows are charged" in warning] == [f"{url}/v1: {cause}"]
+
+
+def test_a_report_is_no_cause_of_a_warning() -> None:
+    with serving(Saying(lambda _: message("The answer is 4.", usage={"prompt_tokens": 9, "completion_tokens": 6}))) as url:
+        record = ModelRecord(name="toy", backend="openai", url=url, capabilities=(("mode", "chat"), ("usage", True)))
+        with tts.Solver(record, task="math", strategy="best_of_n(n=2) | majority") as solver:
+            found = solver.solve("What is 2 + 2?", 400)
+    assert not any("charged" in warning for warning in found.warnings)
+
+
+# Cache writes ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_to_a_cache_is_read_from_every_spelling() -> None:
+    base = {"prompt_tokens": 100, "completion_tokens": 7}
+    for told in (
+        base | {"cache_creation_input_tokens": 60},
+        base | {"prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 60}},
+        base | {"prompt_tokens_details": {"cache_creation_tokens": 60}},
+        {"input_tokens": 40, "output_tokens": 7, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 60},
+    ):
+        usage = usage_of(told)
+        assert usage is not None
+        assert (usage.prompt, usage.written) == (100, 60)
+    assert usage_of(base | {"cache_creation_input_tokens": 101}) is None
+
+
+def test_the_price_of_cache_writes_is_a_bound_of_computed_tokens() -> None:
+    record = ModelRecord(name="m", backend="openai", usd_in="3", usd_reused=None, usd_out="15", usd_cache_write="3.75")
+    found = rates(record)
+    assert (found.usd_in, found.usd_reused, found.usd_out) == (3_750_000_000, 3_000_000_000, 15_000_000_000)
+    cheap = rates(ModelRecord(name="m", backend="openai", usd_in="3", usd_cache_write="1"))
+    assert cheap.usd_in == 3_000_000_000
+    with pytest.raises(tts.ConfigError, match="usd_in has no price"):
+        rates(ModelRecord(name="m", backend="openai", usd_cache_write="1"))
+
+
+def test_cache_writes_without_a_price_are_told_in_budgets_of_dollars() -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 6, "cache_creation_input_tokens": 8}
+    priced: dict[str, Any] = {"usd_in": "3", "usd_out": "15"}
+    for more, told in (({}, True), ({"usd_cache_write": "3.75"}, False)):
+        with serving(Saying(lambda _: message("The answer is 4.", usage=usage))) as url:
+            record = ModelRecord(name="t", backend="openai", url=url, capabilities=(("mode", "chat"), ("usage", True)), **priced, **more)
+            with tts.Solver(record, task="math", strategy="best_of_n(n=1) | majority") as solver:
+                found = solver.solve("What is 2 + 2?", tts.Budget(usd=0.1, samples=1))
+        assert any("give usd_cache_write" in warning for warning in found.warnings) is told
+        assert found.usage.usd == pytest.approx((9 * (3 if told else 3.75) + 6 * 15) / 1e6)
+
+
+# Errors with status 200, and quotas -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "kind", "status", "again"),
+    [
+        ({"error": {"message": "This model's maximum context length is 4096 tokens"}}, "Refused", 400, False),
+        ({"error": "prompt is too long: 9000 tokens"}, "Refused", 400, False),
+        ({"error": {"message": "You exceeded your current quota", "type": "insufficient_quota"}}, "QuotaExceeded", 429, False),
+        ({"error": {"message": "Insufficient Balance"}}, "QuotaExceeded", 500, False),
+        ({"error": {"message": "Rate limit reached. Please try again in 20s."}}, "RateLimited", 429, True),
+        ({"message": "Overloaded", "code": 529}, "ServerError", 529, True),
+        ({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "Unavailable", 503, True),
+        ([{"error": {"code": 400, "message": "bad", "status": "INVALID_ARGUMENT"}}], "Refused", 400, False),
+        ({"errors": [{"message": "model x does not exist"}]}, "Refused", 404, False),
+        ({"error": {"message": "Error code: 401 - Incorrect API key"}}, "Refused", 401, False),
+        ({"success": False, "message": "who knows"}, "ServerError", 500, True),
+    ],
+)  # fmt: skip
+def test_an_error_with_status_200_is_read_by_its_text(told: Any, kind: str, status: int, again: bool) -> None:
+    error = event_error(told, 0.0, Key(), began=False)
+    assert error is not None
+    assert (error.kind, error.status, error.again) == (kind, status, again)
+
+
+def test_a_reply_is_no_error() -> None:
+    for told in (
+        {"choices": []},
+        {"usage": {}},
+        {"id": "x", "message": "hi", "code": 500},
+        {},
+        4,
+        [],
+        {"message": "hello"},
+        {"error": None},
+    ):
+        assert event_error(told, 0.0, Key(), began=False) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("Please try again in 7m12s. Visit …", 432.0), ("try again in 350ms", 0.35), ("Please retry after 6 seconds", 6.0),
+        ("Quota resets in 1 day, 2 hours", 93600.0), ("wait 90 minutes", 5400.0), ("exhausted until 2026-01-01T00:08:20Z", 500.0),
+        ("available on 2026-01-01 00:08:20 UTC", 500.0), ("until 2026-01-01T01:08:20+01:00", 500.0), ("resets 2090-01-01", 604800.0),
+        ("limit 200, used 200", 0.0), ("try again later", 0.0), ("until 2026-99-99", 0.0), ("", 0.0),
+    ],
+)  # fmt: skip
+def test_the_wait_that_a_text_states_is_read(text: str, seconds: float) -> None:
+    assert stated_wait(text, datetime(2026, 1, 1, tzinfo=UTC).timestamp()) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("status", [200, 429, 402])
+def test_a_quota_until_a_time_is_one_line_and_one_request(status: int) -> None:
+    cause = "Quota for this key is exceeded. Please try again in 3h."
+    server = Saying(lambda _: whole({"error": {"message": cause}}, status))
+    with serving(server) as url:
+        record = ModelRecord(name="toy", backend="openai", url=url, capabilities=(("mode", "chat"), ("usage", True)))
+        with tts.Solver(record, task="math", strategy="best_of_n(n=6) | majority") as solver:
+            for _ in range(2):
+                with pytest.raises(tts.EngineError, match=f"^every row failed: QuotaExceeded: (status {status}: )?{cause}$"):
+                    solver.solve("What is 2 + 2?", 4000)
+    assert len(server.asked) <= 6  # the first round of calls is sent at once; none after it
+
+
+def test_a_short_wait_in_a_text_is_waited_for() -> None:
+    replies = [
+        whole({"error": {"message": "Rate limit reached, try again in 20ms"}}, 429),
+        message("4", usage={"prompt_tokens": 5, "completion_tokens": 2}),
+    ]
+
+    async def draw(url: str) -> Any:
+        backend = on(url, QUICK, mode="chat", seeds=False, logprobs=False, streams=False)
+        [sample] = await drawn(backend, 1)
+        await backend.close()
+        return sample
+
+    with serving(Saying(lambda _: replies.pop(0))) as url:
+        sample = asyncio.run(draw(url))
+    assert (sample.text, sample.error.partition(":")[0], sample.num_tokens) == ("4", "RateLimited", 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (
+            b'{"error": {"message": "Provider returned error", "metadata": {"raw": "no such voice"}}}',
+            "Provider returned error: no such voice",
+        ),
+        (
+            b'{"detail": [{"loc": ["body", "top_k"], "msg": "Extra inputs are not permitted"}]}',
+            "body.top_k: Extra inputs are not permitted",
+        ),
+        (b'{"error": "", "message": "the cause"}', "the cause"),
+        (b'{"error": {"type": "overloaded_error", "message": ""}}', "type overloaded_error"),
+        (
+            b"<html><head><style>p {}</style><title>502 Bad Gateway</title></head><body><h1>nginx</h1></body></html>",
+            "502 Bad Gateway nginx",
+        ),
+        (b"upstream connect error", "upstream connect error"),
+        (b"", "nothing"),
+        (b'{"a": 1}', '{"a": 1}'),
+        (b'[{"error": {"message": "of a list"}}]', "of a list"),
+    ],
+)
+def test_a_message_has_the_cause(content: bytes, cause: str) -> None:
+    assert status_error(502, content, 0.0, Key()).cause == f"status 502: {cause}"
+
+
+def test_an_error_within_a_choice_is_the_error_of_the_call() -> None:
+    sample, _ = row(
+        head(),
+        event({"choices": [{"index": 0, "delta": {}, "error": {"code": 502, "message": "upstream gone"}, "finish_reason": "error"}]}),
+    )
+    assert sample.error == "ServerError: upstream gone"
+
+
+def test_a_prompt_that_has_no_room_is_one_kind_at_any_status() -> None:
+    for status in (200, 400):
+        sample, _ = row(*whole({"error": {"message": "input length exceeds the context window"}}, status), streams=False)
+        assert sample.error.startswith("NoRoom: ")
+        assert "input length exceeds the context window" in sample.error
+        assert not sample.num_tokens
+    assert not no_room("the answer exceeds expectations")
+
+
+def test_what_a_server_without_text_says_stands_in_the_refusal() -> None:
+    def say(asked: Asked) -> list[bytes]:
+        if asked.path.endswith("/models"):
+            return whole({"data": [{"id": "toy"}]})
+        return whole({"error": {"message": "the model is not loaded: out of memory"}}, 400)
+
+    from tts.backends.openai.probe import probe_server
+
+    with serving(Saying(say)) as url, pytest.raises(tts.ConfigError, match="the model is not loaded: out of memory"):
+        probe_server(url, "toy", Key())
+
+
+def test_a_reply_of_many_parts_is_no_more_than_its_text() -> None:
+    reply = ServerReply(1)
+    reply.take({"choices": [{"index": 0, "message": {"content": [{"type": "text", "text": "a"}] * 3}, "finish_reason": "stop"}]})
+    assert reply.choices[0].pieces == ["aaa"]
+    assert Capabilities(root="r", model="m", mode="chat").tempers
+    assert ToyServer().tempers

@@ -1,0 +1,94 @@
+"""Servers of one model: which one a call goes to, and which rest after a failure.
+
+A call goes to the first server that does not rest, so that searches keep to the server whose cache has their prompts. A server that fails
+rests for a second, twice as long after each failure in a row, at most as long as any try waits, and at least as long as it asks for. Its
+calls go to the next one at once. One call after its rest tells whether it works again.
+
+Source: retries, failover and cooldowns of LiteLLM's router, by its documentation. Differs: the time doubles, and the order is fixed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import httpx
+
+from tts.backends.openai.errors import ServerError
+
+_REST_S = 1.0
+# failures of a server, and not of a request
+RESTING = frozenset({"ConnectionFailed", "ConnectionLost", "TimedOut", "Unavailable", "ServerError", "RateLimited", "QuotaExceeded"})
+
+
+@dataclass(slots=True)
+class Replica:
+    """One of the servers.
+
+    Attributes:
+        root: The base url of its API.
+        clients: Its HTTP clients.
+        busy: Calls in flight, by client.
+        failures: Failures in a row.
+        rests_until: The time up to which it rests.
+        closed: The error that its calls meet until then, because it asked for a longer wait than any try takes.
+    """
+
+    root: str
+    clients: list[httpx.AsyncClient] = field(default_factory=list[httpx.AsyncClient])
+    busy: list[int] = field(default_factory=list[int])
+    failures: int = 0
+    rests_until: float = -math.inf
+    closed: ServerError | None = None
+
+    @property
+    def site(self) -> str:
+        """The base url of endpoints outside the API."""
+        return self.root.removesuffix("/v1")
+
+
+class Replicas:
+    """The servers, in the order in which they are preferred.
+
+    Args:
+        roots: The base urls of their APIs, at least one.
+        longest_s: The longest rest, and the longest wait that a try takes, in seconds.
+    """
+
+    def __init__(self, roots: Sequence[str], longest_s: float) -> None:
+        self.all = [Replica(root) for root in dict.fromkeys(roots)]
+        self._longest_s = longest_s
+
+    def choose(self, now: float) -> Replica:
+        """Return the server that the next call goes to: the first that does not rest, otherwise the one whose rest ends first.
+
+        Raises:
+            ServerError: all of them are closed for longer than any try waits.
+        """
+        chosen = next((one for one in self.all if one.rests_until <= now), None)
+        if chosen is None:
+            chosen = min((one for one in self.all if one.closed is None), key=lambda one: one.rests_until, default=None)
+        if chosen is None:
+            first = min(self.all, key=lambda one: one.rests_until)
+            assert first.closed is not None, "no server is open"
+            raise first.closed
+        return chosen
+
+    def note_success(self, replica: Replica) -> None:
+        """Note that a call of a server ended well."""
+        replica.failures, replica.rests_until, replica.closed = 0, -math.inf, None
+
+    def note_failure(self, replica: Replica, error: ServerError, now: float) -> bool:
+        """Note that a call of a server failed; return whether another server may take it at once."""
+        if error.kind not in RESTING:
+            return False
+        replica.failures += 1
+        is_long = error.kind == "QuotaExceeded" or error.after_s > self._longest_s
+        rest_s = min(self._longest_s, _REST_S * 2.0 ** min(replica.failures - 1, 30))
+        replica.closed = None
+        if is_long:
+            replica.closed = ServerError(error.kind, error.cause, status=error.status, after_s=error.after_s)
+            rest_s = error.after_s or self._longest_s
+        replica.rests_until = now + max(rest_s, error.after_s)
+        return (error.again or is_long) and any(one.rests_until <= now for one in self.all)
