@@ -28,18 +28,20 @@ class Choosy(ToyServer):
     Attributes:
         refused: The parameters.
         names: Whether its refusal names them.
+        named: How many of them a refusal names.
         apart: Whether it refuses a temperature beside top_p.
     """
 
     refused: tuple[str, ...] = ()
     names = True
+    named = 1
     apart = False
 
     def check(self, body: Any) -> None:
         super().check(body)
         found = [name for name in self.refused if name in body]
         if found:
-            raise ConfigError(f"Unrecognized request argument supplied: {found[0]}" if self.names else "Bad request")
+            raise ConfigError(f"Unrecognized request arguments supplied: {', '.join(found[: self.named])}" if self.names else "Bad request")
         if self.apart and {"temperature", "top_p"} <= body.keys():
             raise ConfigError("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
 
@@ -131,6 +133,7 @@ def test_a_plain_server_is_probed_by_few_requests() -> None:
         choosy("top_k", "min_p", "repetition_penalty", "repeat_penalty", "continue_final_message", "seed", "logprobs", **HOSTED),
         choosy("repeat_penalty", "min_p", "top_k", "repetition_penalty", names=True, reasoning=3, **HOSTED),
     ):
+        server.named = 9
         found, cost = found_at(server)
         assert found.mode == "chat"
         assert cost.requests <= 15, [sorted(body) for body in server.bodies]

@@ -260,14 +260,12 @@ class _Probe:
         turns = [*TURNS, {"role": "assistant", "content": _BEGUN}]
         line = [*TURNS, {"role": "assistant", "content": f"{_BEGUN}\n\n"}]
         lengths: list[int] = []
-        for told, more in ((turns, {}), (turns, CONTINUE), (line, CONTINUE)):
+        for told, more in ((turns, CONTINUE), (turns, {}), (line, CONTINUE)):
             reply = self._write("/chat/completions", {"messages": told, self._cap_name: 1, **more})
-            if reply is None or reply.usage is None:
+            if reply is None or reply.usage is None or (len(lengths) == 1 and reply.usage.prompt <= lengths[0]):
                 return False
             lengths.append(reply.usage.prompt)
-            if len(lengths) == 2 and lengths[1] >= lengths[0]:
-                return False
-        plain, continued, with_line = lengths
+        continued, plain, with_line = lengths
         return continued < min(plain, with_line)
 
     def _mode(self, asked: Mode | Literal["auto"], works: Mapping[Mode, bool], *, reasoning: bool) -> Mode:
