@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.backends.openai.listening import serving
-from tests.backends.openai.thinking import thought_deltas, thought_of, told_usage
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
 from tts.backends.prompt_logprobs import Top
 from tts.backends.text.tokenized_text import TokenizedText
@@ -33,6 +32,28 @@ ASSISTANT = "\n<assistant>\n"
 FAULTS = (
     "429", "500", "503", "close", "reset", "cut", "json", "empty", "none", "extra", "twice", "hang", "drip", "usage", "error",
 )  # fmt: skip
+_WORDS = "I think. "  # of a thought, a token each
+
+
+def thought_of(tokens: int, form: str, content: str) -> dict[str, Any]:
+    """Return the members of a whole message that show a thought of so many tokens; `form`: the field, "content", or "" for none."""
+    if form == "content":
+        return {"content": f"<think>{_WORDS * tokens}</think>{content}"}
+    return {form: _WORDS * tokens} if form else {}
+
+
+def thought_deltas(tokens: int, form: str) -> list[dict[str, Any]]:
+    """Return the deltas of a stream that show it, one a token."""
+    if form == "content":
+        return [{"content": "<think>" * (i == 0) + _WORDS + "</think>" * (i == tokens - 1)} for i in range(tokens)]
+    return [{form: _WORDS} if form else {"content": ""} for _ in range(tokens)]
+
+
+def told_usage(read: int, generated: int, hidden: int, cached: int | None) -> dict[str, Any]:
+    """Return a report of tokens."""
+    used: dict[str, Any] = {"prompt_tokens": read, "completion_tokens": generated, "total_tokens": read + generated}
+    used |= {} if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}}
+    return used | ({"completion_tokens_details": {"reasoning_tokens": hidden}} if hidden else {})
 
 
 @dataclass

@@ -97,7 +97,7 @@ def test_a_last_event_without_line_end_is_read() -> None:
         ([END, delta("5", "stop")], "DuplicateChoice"),
         ([{"type": "ping"}], "BadReply"),
         ([delta("4", None)], "Truncated"),
-        ([delta("4", "tool_calls")], "OtherEnd"),
+        ([delta("4", "of_its_own")], "OtherEnd"),
         ([delta("4", {"type": "stop"})], "OtherEnd"),
         ([delta(None, "SAFETY")], "ContentFilter"),
     ],

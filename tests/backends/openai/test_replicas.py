@@ -6,14 +6,14 @@ import asyncio
 import dataclasses
 import math
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
 import tts
-from tests.backends.openai.making import PROMPT, QUICK, drawn, on
+from tests.backends.openai.making import FULL, PROMPT, QUICK, drawn
 from tests.backends.openai.saying import Asked, Saying, whole
 from tests.backends.openai.server import ToyServer, serving
 from tests.backends.openai.test_replies import message
@@ -28,7 +28,7 @@ USED = {"prompt_tokens": 9, "completion_tokens": 2}
 
 
 @contextmanager
-def nobody() -> Iterator[str]:
+def nobody() -> Generator[str]:
     """Give the url of a port where nobody listens."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -108,8 +108,8 @@ def test_paths_by_tokens_go_on_at_the_other_server() -> None:
         servers[1].encoded(word)
 
     async def draw(urls: list[str]) -> Any:
-        backend = on(urls[0])
-        backend._others = (f"{urls[1]}/v1",)
+        found = Capabilities(root=f"{urls[0]}/v1", **FULL)
+        backend = OpenAIBackend(found, timeouts=QUICK, others=[f"{urls[1]}/v1"])
         samples = await drawn(backend, 2)
         await backend.close()
         return samples
