@@ -81,7 +81,7 @@ def plans(size: int) -> dict[str, str]:
         made |= {f"{selection}, {NAMES[role]}": f"{selection}(verifier={role!r})" for role in ROLES}
     made["rpc, inverse perplexity"] = "rpc(verifier='mean')"
     for name in ("deepconf", "borda"):
-        made |= {f"{name}, {NAMES[role]}": f"{name}(verifier={role!r})" for role in ("mean", "path")}
+        made |= {f"{name}, {NAMES[role]}": f"{name}({'keep=10.0, ' * (name == 'deepconf')}verifier={role!r})" for role in ("mean", "path")}
     for threshold in thresholds.THRESHOLDS:
         alpha = thresholds.alpha_of(threshold, size)
         made[f"best of majority, alpha {threshold}"] = f"best_of_majority(alpha={alpha!r})"
@@ -115,7 +115,7 @@ def page(
     yield f"- {len(pools)} problems of the test split, {num} samples each. A point is the mean over random subsets of a pool."
     yield "- Accuracy in percent, with 95 % intervals by problem. Difference: to the majority vote at the same N, paired, in points."
     yield f"- Log-probability of the path: `{PATH}`. Plus log-odds: of the process model, `{ROLES['both']}`."
-    yield "- deepconf and borda have their default parameters, but not the scores of their papers, which take distributions of tokens."
+    yield "- deepconf keeps a tenth, as in its paper. Neither it nor borda has the scores of its paper, which take distributions of tokens."
     yield from ("", "## AUC among the samples of one problem", "", "| score | AUC |", "| :-- | :-- |")
     yield from (f"| {name} | {one.value:.3f} [{one.low:.3f}, {one.high:.3f}] |" for name, one in aucs(pools))
     yield from ("", "## Accuracy", "", f"| selection | {' | '.join(f'N = {size}' for size in sizes)} | difference at N = {sizes[-1]} |")
@@ -136,7 +136,8 @@ def choice(pools: Sequence[ProblemPool], draws: int) -> Iterator[str]:
     yield f"- The pair: {len(pools)} problems of the validation split, {len(pools[0].drawn)} samples each. Rewards: recorded samples."
     yield "- The law: 60 problems whose right answer has a chance from 0.05 to 0.35. Wrong ones have by turns 0.3, 0.15 and 40 rare"
     yield "  answers, or 0.2 and 60. Right solutions score in [0.5, 1], wrong ones in [0, 0.6], and some of these, the lures, in [0.9, 1]."
-    yield f"- Accuracy in percent. Loss: to the best threshold of a row, in points. The default is `{thresholds.DEFAULT}`."
+    default = f"The default is `{thresholds.DEFAULT}`, of the least mean loss."
+    yield f"- Accuracy in percent. Loss: to the best threshold of a row, in points. {default}"
     yield "- What it trades: a verifier that ranks rare wrong answers first loses against `max(0.2, 2/N)` as N grows, as the process model"
     yield "  shows. A share of 0.2 loses every problem whose right answer is rarer, for any N, as the law shows."
     yield ""

@@ -176,3 +176,18 @@ def test_chains_that_the_budget_cuts_are_candidates_only_where_none_is_whole() -
     ten, twelve = (searched(make_run(PROBLEM, Budget(samples=n), plan, ToyBackend(LANGUAGE))).solution for n in (22, 30))
     assert [len(s.candidates) for s in (ten, twelve)] == [2, 2]  # a chain is eleven samples
     assert [c.trajectory.full_text for c in ten.candidates] == [c.trajectory.full_text for c in twelve.candidates]
+
+
+def test_without_a_block_a_plain_solution_shows_how_long_a_quarter_is_and_has_no_vote() -> None:
+    end = searched(make_run(PROBLEM, Budget(samples=10**4), "power_sampling(chains=3, moves=2)", ToyBackend(LANGUAGE)))
+    assert end.search is not None
+    check_books(end.search)
+    first, *chains = sorted(end.solution.candidates, key=lambda c: c.index)
+    assert len(chains) == 3
+    assert first.weight == 0.0
+    assert all(c.weight != 0.0 for c in chains)
+    plain, block, *_ = [call.usage.generated_tokens for call in end.search.account.ledger.calls if call.kind == "expand"]
+    assert plain == first.trajectory.num_tokens
+    assert block == 3 * math.ceil(plain / 4), "a quarter of what was seen, and not of the task's constant"
+    alone = searched(make_run(PROBLEM, Budget(samples=2), "power_sampling", ToyBackend(LANGUAGE))).solution
+    assert alone.answer is not None

@@ -3,15 +3,18 @@
 A temperature sharpens each token by itself. This sharpens the law of whole texts: a chain of Metropolis and Hastings begins at a plain
 sample, and each move draws the text anew after some token. Likely texts are kept.
 
-Source: Karan, Du, "Reasoning with Sampling: Your Base Model is Smarter Than You Think" (2510.14901), Algorithm 1, from memory: blocks, of
-which each ends in moves over all that is written so far; alpha 4, 10 moves, 16 blocks of 192 tokens. One figure of the paper, also from
-memory, is the cost of 8.8 plain samples.
+Source: Karan, Du, "Reasoning with Sampling: Your Base Model is Smarter Than You Think" (2510.14901), Algorithm 1, and the function
+`mcmc_power_samp` of its code: blocks, of which each ends in moves over all that is written so far; alpha 4, 10 moves, 16 blocks.
 
 Differs:
-- Moves propose at temperature 1, not 1 / alpha: backends show log-probabilities of the untempered model, and the ratio takes the
-  proposal's. It is (p(x') / p(x))^(alpha - 1) of the redrawn parts, and exact. Long parts are accepted less often.
-- Texts differ in length, and the position is drawn among the tokens of a text: the ratio has the factor |x| / |x'|.
-- Once a text has ended, moves to the end of a text follow, whose law is p^alpha over whole texts. The blocks are where they begin.
+- Blocks and moves are drawn at temperature 1, those of the code at 1 / alpha: the ratio takes the proposal's probabilities, and paths here
+  have those of the untempered model alone. The ratio is (p(x') / p(x))^(alpha - 1) of the redrawn parts, and exact, so that the law that a
+  chain tends to is p^alpha. It gets there slowly: long redrawn parts are seldom accepted, and after few moves the law of a long text is
+  nearer to p. So a result of this method on long texts is none of the paper's.
+- Texts differ in length, and the position is drawn among the tokens of a text: the ratio has the factor |x| / |x'|. The code has no such
+  factor, and compares a text with the other one's beginning of the same length.
+- Once a text has ended, moves to the end of a text follow, whose law is p^alpha over whole texts. The blocks are where they begin. The code
+  stops at the block in which a text has ended.
 - A proposal that did not end, or failed, is rejected. A text that a cap cut gives way to any that ended.
 - A position inside of a character is no place to begin at: the text stays.
 - Where the run filters tokens (top_p, top_k, min_p), the law is that of the filtered draws times p^(alpha - 1).
@@ -45,13 +48,16 @@ class PowerSampling(Strategy):
     """The last texts of Markov chains whose law is p^alpha.
 
     Args:
-        alpha: exponent of the model's law, at least 1; 1 is plain sampling.
-        block: tokens between two series of moves, at least 1; None: a quarter of the expected length of a solution.
-        moves: of a chain after each block, and once it has ended, at least 0; 0 is plain sampling.
-        chains: independent chains, which move side by side; each gives one candidate. None: as many as the budget pays, one after another.
+        alpha: The exponent of the model's law, at least 1; 1 is plain sampling.
+        block: The tokens between two series of moves, at least 1; None: a quarter of the length that a text of this problem is expected to
+            have, which a plain solution shows first. It has no vote once a chain has ended.
+        moves: The moves of a chain after each block, and once it has ended, at least 0; 0 is plain sampling.
+        chains: The number of independent chains, which move side by side; each gives one candidate. None: as many as the budget pays, one
+            after another.
 
-    Cost: a chain of length L in blocks of B generates about moves (L / 4B + 1/2) L + L tokens, and each move is one sample more. A move
-        reads prompt and prefix anew, as input. A chain that the budget cuts is a candidate only where none is whole.
+    Cost: a chain of length L in blocks of B generates about moves (L / 4B + 3/4) L + L tokens, which are 18.5 plain samples by default, and
+        more where blocks are shorter; each move is one sample more. A move reads prompt and prefix anew, as input. A chain that the budget
+        cuts is a candidate only where none is whole.
     Random: positions and acceptances, addressed by chain, block and move. Not nested in `chains`.
 
     Example:
@@ -74,6 +80,9 @@ class PowerSampling(Strategy):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Walk, and return where the chains end."""
+        plain: list[Candidate] = []
+        if self.block is None and self.moves and not search.candidates:
+            plain = await search.complete([search.root], temperature=1.0)
         for r in rounds(search, None if self.chains is None else 1):
             for wave in waves_of(range(self.chains or 1)):
                 walk = Walk(search, self.alpha, r, [search.root] * len(wave), wave[0])
@@ -86,6 +95,9 @@ class PowerSampling(Strategy):
                         with suppress(SearchEnded):  # by a stop rule, which then ends the search at its next call
                             for t in walk.ts:
                                 search.finish(t)
+                    if whole and any(c.answer is not None for c in search.candidates[len(plain) :]):
+                        for c in plain:
+                            search.finish(c.trajectory, weight=0.0)
         return search.candidates
 
     async def _walked(self, walk: Walk) -> None:
