@@ -1,4 +1,4 @@
-"""Odd replies of real servers: contents in parts, missing reports, errors with status 200, quotas, what a message must tell, and servers of one model."""
+"""Odd replies of real servers: parts, missing reports, errors with status 200, quotas, what a message tells; and several servers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tts.backends.openai.access import ServerAccess
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import Key, ServerError, event_error, no_room, stated_wait, status_error
+from tts.backends.openai.probe import probe_server
 from tts.backends.openai.replicas import Replicas
 from tts.backends.openai.reply import ServerReply, usage_of
 from tts.models.record import ModelRecord
@@ -67,7 +68,12 @@ def test_parts_may_stream() -> None:
 
 
 def test_thoughts_beside_the_answer_have_several_names() -> None:
-    for more in ({"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}, {"thinking": "hm"}, {"reasoning": {"text": "hm"}}):
+    forms: tuple[dict[str, Any], ...] = (
+        {"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]},
+        {"thinking": "hm"},
+        {"reasoning": {"text": "hm"}},
+    )
+    for more in forms:
         sample, _ = row(*message("4", **more), streams=False)
         assert sample.text == "<think>\nhm\n</think>\n\n4"
 
@@ -158,7 +164,8 @@ def test_the_price_of_cache_writes_is_a_bound_of_computed_tokens() -> None:
 def test_cache_writes_without_a_price_are_told_in_budgets_of_dollars() -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 6, "cache_creation_input_tokens": 8}
     priced: dict[str, Any] = {"usd_in": "3", "usd_out": "15"}
-    for more, told in (({}, True), ({"usd_cache_write": "3.75"}, False)):
+    cases: list[tuple[dict[str, Any], bool]] = [({}, True), ({"usd_cache_write": "3.75"}, False)]
+    for more, told in cases:
         with serving(Saying(lambda _: message("The answer is 4.", usage=usage))) as url:
             record = ModelRecord(name="t", backend="openai", url=url, capabilities=(("mode", "chat"), ("usage", True)), **priced, **more)
             with tts.Solver(record, task="math", strategy="best_of_n(n=1) | majority") as solver:
@@ -293,13 +300,21 @@ def test_a_prompt_that_has_no_room_is_one_kind_at_any_status() -> None:
     assert not no_room("the answer exceeds expectations")
 
 
+def test_of_two_refusals_the_one_that_says_more_is_told() -> None:
+    def say(asked: Asked) -> list[bytes]:
+        if asked.path == "/v1/models":
+            return whole({"detail": "Not Found"}, 404)
+        return whole({"error": {"message": "your plan has no API access"}}, 403)
+
+    with serving(Saying(say)) as url, pytest.raises(tts.ConfigError, match="your plan has no API access"):
+        probe_server(url, "toy", Key())
+
+
 def test_what_a_server_without_text_says_stands_in_the_refusal() -> None:
     def say(asked: Asked) -> list[bytes]:
         if asked.path.endswith("/models"):
             return whole({"data": [{"id": "toy"}]})
         return whole({"error": {"message": "the model is not loaded: out of memory"}}, 400)
-
-    from tts.backends.openai.probe import probe_server
 
     with serving(Saying(say)) as url, pytest.raises(tts.ConfigError, match="the model is not loaded: out of memory"):
         probe_server(url, "toy", Key())

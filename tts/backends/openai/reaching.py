@@ -46,7 +46,7 @@ def reached(
             told = client.call("/models")
             listed = [one for one in told["data"] if isinstance(one["id"], str)]
         except ServerError as found:
-            error = error or found
+            error = found if error is None or (error.status == 404 and found.status != 404) else error  # which says more
             again = found.status in _NO_LIST or found.kind == "BadReply"
         except (TypeError, KeyError, LookupError):
             error, again = error or ServerError("BadReply", f"{shown(told)} where a list of models must be"), True
