@@ -6,14 +6,15 @@ import re
 from fractions import Fraction
 
 from tts.tasks.rational import rational, rational_key
+from tts.tasks.units import is_unit_text
 
 _SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 _UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _BELOW_20 = {word: value for value, word in enumerate(_UNITS.split())}
 _NUMBERS = _BELOW_20 | {word: 10 * (value + 2) for value, word in enumerate(_TENS.split())}
-_COUNTED = re.compile(r"(.+?) ?(" + "|".join(_SCALES) + r")s?", re.DOTALL | re.IGNORECASE)
-_TIME = re.compile(r"([0-9]{1,2}(?::[0-9]{2})?) ?([ap])\.? ?m\.?", re.IGNORECASE)
+_COUNTED = re.compile(r"(.+?) ?\b(" + "|".join(_SCALES) + r")s?(?: (?:of )?(.+))?", re.DOTALL | re.IGNORECASE)
+_ARTICLE = re.compile(r"(?:an?|the) (?=[a-z]{3})")
 _NOTHING = re.compile(
     r"(?:there (?:is|are) )?no (?:real |integer |such |possible )?(?:solutions?|roots?|values?)(?: exists?)?|(?:the )?empty set|empty"
 )
@@ -21,15 +22,14 @@ _PARTS = {
     "half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9,
     "tenth": 10,
 }  # fmt: skip
+_NOT_COUNTED = frozenset({*_NUMBERS, *_SCALES, *_PARTS, *(part + "s" for part in _PARTS), "of", "way", "at", "by", "point"})
 _SAME = {"all real numbers": r"(-\infty,\infty)", "all reals": r"(-\infty,\infty)", "infinity": r"\infty", "dne": "does not exist"}
 
 
 def counted(text: str) -> str:
-    """Return a quantity without a word of scale ("3 million"), and a time of day in one spelling; any other text as it is."""
-    if (time := _TIME.fullmatch(text)) is not None:
-        return f"{time[1].removesuffix(':00')}{time[2].lower()}m"
+    """Return a quantity without a word of scale ("3 million"), and without a unit after it; any other text as it is."""
     match = _COUNTED.fullmatch(text)
-    if match is None:
+    if match is None or (match[3] is not None and not is_unit_text(match[3])):
         return text
     quantity = match[1].strip().replace(",", "").removeprefix(r"\$")
     value = rational(quantity)
@@ -45,8 +45,26 @@ def spoken(text: str) -> str:
         return r"\emptyset"
     if words in _SAME:
         return _SAME[words]
-    value = _fraction(words.removeprefix("minus ").removeprefix("negative "))
-    return words if value is None else rational_key(-value if words.startswith(("minus ", "negative ")) else value)
+    sign = -1 if words.startswith(("minus ", "negative ")) else 1
+    words = words.removeprefix("minus ").removeprefix("negative ") if sign < 0 else _ARTICLE.sub("", words, count=1)
+    value = _fraction(words)
+    if value is None:
+        value = _counted_things(words)
+    if value is None:
+        return text.casefold() if sign < 0 else words
+    return rational_key(sign * value)
+
+
+def _counted_things(words: str) -> Fraction | None:
+    """Return the number before a unit, as in "five apples"; None where no number begins the words, or they say more."""
+    head, _, rest = words.partition(" ")
+    while rest:
+        number = _number(head)
+        following, _, further = rest.partition(" ")
+        if number is not None and _number(f"{head} {following}") is None:
+            return Fraction(number) if is_unit_text(rest) and _NOT_COUNTED.isdisjoint(rest.split()) else None
+        head, rest = f"{head} {following}", further
+    return None
 
 
 def _fraction(words: str) -> Fraction | None:

@@ -1,36 +1,62 @@
-r"""Units, percent and degree signs after a quantity, which are no part of an answer's value."""
+r"""Units, percent and degree signs after a quantity, which are no part of an answer's value.
+
+After a number every word is a unit ("204 apples", "204人", "5 км"), save those that change what is said ("3 or more", "5 squared", "101 base
+2", "5 miles north"). A single letter is a unit only in `\text{}`: `5m` is a product.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 
 _UNIT_WORDS = """
 mm cm dm km mi ft yd kg mg lb lbs oz ml mL cl km/h mph m/s rad deg sec secs hr hrs min mins usd USD eur EUR gbp GBP
-inch inches foot feet yard yards mile miles meter meters metre metres centimeter centimeters centimetre centimetres
+inch inches in foot feet yard yards mile miles meter meters metre metres centimeter centimeters centimetre centimetres
 millimeter millimeters kilometer kilometers kilometre kilometres gram grams kilogram kilograms pound pounds ounce ounces
 liter liters litre litres milliliters gallon gallons second seconds minute minutes hour hours day days week weeks
-month months year years degree degrees radians percent unit units cent cents dollar dollars euro euros people
+month months year years degree degrees radians percent percentage pct unit units cent cents dollar dollars euro euros people
+pts pcs yr yrs kph kmph km/hr mi/h kgs hz Hz kHz MHz GHz kb KB MB GB TB kW MW kWh kJ kPa Pa Wh mol ppm rpm CNY RMB INR JPY CHF Rs
+um ug us uL uF nm ns ms sq cu qt pt gal tbsp tsp cc ha
 """
 _UNITS = frozenset(_UNIT_WORDS.split())
 _SHORT_UNITS = frozenset(["m", "s", "g", "h", "l", "L", "N", "J", "W", "V"])
 # Words that make a text after a number more than a unit: "3 or more", "2 million", "6 p.m.", "4 (mod 9)".
 _MEANING_WORDS = """
-or and more less fewer least most million thousand billion trillion hundred dozen am pm a.m. p.m. ad bc mod if is are when for
-not no to than base
+or and more less fewer least most million thousand billion trillion hundred dozen am pm a.m. p.m. ad bc ce bce mod if is are was when for
+not no to than base then but until factorial squared cubed choose plus minus times over divided halves half thirds fifths sixths sevenths
+eighths ninths tenths hundredths thousandths binary octal decimal hexadecimal hex north south east west early late above below negative
+remainder infinity pi und oder et ou mehr plus moins más o y или и modulo approximately inclusive exclusive millions thousands billions crore lakh
 """
 _MEANING = frozenset(_MEANING_WORDS.split())
+_ORIENTAL_MEANING = re.compile(
+    "[或和与及多余百千万亿兆负至到≤≥]|以[上下内外]|[上下左右]$|进制|分之|[东南西北]|または|以降|이상|이하|또는|그리고|と"
+)
+_ORIENTAL_UNITS = re.compile("千(?=[克米瓦卡赫帕焦])|百分点|左右$|多边形|和尚")
+_NAMES = frozenset(
+    "sin cos tan cot sec csc log ln exp max min gcd lcm sqrt arcsin arccos arctan sinh cosh tanh alpha beta gamma delta theta lambda sigma "
+    "omega phi psi rho eta tau chi inf oo cis det abs floor ceil frac".split()
+)
 
+_COMMAND = r"\\(?:text|mathrm)"
 _WRAPPED = re.compile(
-    r"(?P<quantity>.*?) ?(?P<command>\\(?:text(?:rm|bf|it)?|mbox|mathrm)) ?\{ ?(?P<unit>(?:[^{}]|\^\{-?[0-9]\})*?) ?\}"
-    r"(?: ?\^ ?\{?-?[0-9]\}?)?(?:/ ?\\?[A-Za-z]+)?",
+    rf"(?P<quantity>.*?) ?(?P<command>{_COMMAND}) ?\{{ ?(?P<unit>(?:[^{{}}]|\^\{{-?[0-9]\}})*?) ?\}}"
+    r"(?: ?\^ ?\{?-?[0-9]\}?)?(?:(?: ?(?:/|\\cdot)? ?\\(?:text|mathrm) ?\{[^{}]*\}|/ ?\\?[A-Za-z]+)(?: ?\^ ?\{?-?[0-9]\}?)?)*",
     re.DOTALL,
 )
-_PLAIN = re.compile(r"(?P<quantity>.*?[^A-Za-z\\])(?P<unit>(?:sq(?:uare|\.)? |cubic )?[A-Za-z][A-Za-z/]+)(?:\^\{?[23]\}?)?", re.DOTALL)
-_SIGN = re.compile(r"(?P<quantity>.*?) ?(?:\\?%|[£€¥]|\^ ?\{? ?\\circ ?\}?|\\degree)", re.DOTALL)
-_CURRENCY = re.compile(r"([+-]?) ?[£€¥] ?")
+_PLAIN = re.compile(r"(?P<quantity>.*?[^A-Za-z\\])(?P<unit>(?:sq(?:uare|\.)? |cubic )?[A-Za-z][A-Za-z/]+)\.?(?:\^\{?[23]\}?)?", re.DOTALL)
+_SIGN = re.compile(r"(?P<quantity>.*?) ?(?:\\?%|[£€¥₹₽₩₪₫₴¢]|(?:\^ ?\{? ?\\circ ?\}?|\\degree)(?: ?(?:\\(?:text|mathrm) ?\{ ?[CF] ?\}|[CF]))?)", re.DOTALL)
+_CURRENCY = re.compile(r"([+-]?) ?(?:(?:US|HK|NZ|[ACS])(?=\\?\$)|(?:USD|EUR|GBP|CNY|RMB|INR|JPY|CHF|US|Rs\.?) ?(?=[0-9.])|[£€¥₹₽₩₪₫₴¢]) ?\\?\$? ?")
+_ORDINAL = re.compile(r"([0-9]*(?:(?<!1)1(?=st)|(?<!1)2(?=nd)|(?<!1)3(?=rd)|(?:1[1-3]|[04-9])(?=th)))(?:st|nd|rd|th)")
+_RAISED_ORDINAL = re.compile(r"(?<=[0-9]) ?(?:\^ ?)?(?:\{ ?)?(?:\\(?:text|mathrm) ?\{ ?)?(st|nd|rd|th)[ }]*")
+_WORDS = re.compile(
+    r"(?P<quantity>[+-]?\.?[0-9](?:[0-9., ]*[0-9])?(?: ?\\frac\{[0-9]+\}\{[0-9]+\}|/[0-9]+)?|[+-]?\\frac\{[0-9]+\}\{[0-9]+\})(?P<unit>[^0-9\\]+)"
+)
+_SCALED = re.compile(r"([+-]?[0-9][0-9,]*(?:\.[0-9]+)?) ?(万亿|億|亿|萬|万|千|百)(?![克米瓦卡赫帕焦字分])")
+_SCALES = {"万亿": 12, "億": 8, "亿": 8, "萬": 4, "万": 4, "千": 3, "百": 2}
 _QUANTITY_COMMANDS = re.compile(r"\\(?:frac|sqrt|pi|cdot|times)(?![A-Za-z])")
 _POWER = re.compile(r"\^(?:\{-?[0-9]\}|[0-9])")
-_UNIT_TEXT = re.compile(r"[A-Za-z .,/²³^0-9-]*")
+_UNIT_SIGNS = frozenset(" .,/²³^0123456789-'’()%")
+_VOWELS = frozenset("aeiouyAEIOUY")
 
 
 def strip_unit(text: str) -> str:
@@ -39,11 +65,38 @@ def strip_unit(text: str) -> str:
     A quantity is made of digits and `\frac`, `\sqrt`, `\pi`, `\cdot`, `\times`, without any other letter.
     """
     bare = _CURRENCY.sub(r"\1", text, count=1) if _CURRENCY.match(text) else text
-    for pattern in (_WRAPPED, _PLAIN, _SIGN):
+    bare = _scaled(bare)
+    for pattern in (_WRAPPED, _SIGN, _PLAIN, _SIGN, _WORDS, _SIGN):
         match = pattern.fullmatch(bare)
         if match is not None and _is_quantity(match["quantity"]) and (pattern is _SIGN or _is_unit(match)):
             bare = match["quantity"].strip()
+    if (ordinal := _ORDINAL.fullmatch(_RAISED_ORDINAL.sub(r"\1", bare))) is not None:
+        bare = ordinal[1]
     return bare if _is_quantity(bare) else text
+
+
+def _scaled(text: str) -> str:
+    """Return a quantity with a Chinese word of scale as a number."""
+    match = _SCALED.match(text)
+    if match is None:
+        return text
+    digits, _, decimals = match[1].replace(",", "").partition(".")
+    scale = _SCALES[match[2]]
+    whole = digits + (decimals + "0" * scale)[:scale]
+    rest = decimals[scale:]
+    return f"{whole}{'.' + rest if rest else ''}{text[match.end() :]}"
+
+
+def is_unit_text(text: str) -> bool:
+    """Whether words after a number are a unit, and do not change what is said."""
+    words = text.casefold().replace(",", " ").replace("(", " ").replace(")", " ").split()
+    if not words or not _MEANING.isdisjoint(words) or not _MEANING.isdisjoint(word.strip(".") for word in words):
+        return False
+    return all(unicodedata.category(each)[0] in "LM" or each in _UNIT_SIGNS for each in text) and not _has_meaning_characters(text)
+
+
+def _has_meaning_characters(text: str) -> bool:
+    return not text.isascii() and _ORIENTAL_MEANING.search(_ORIENTAL_UNITS.sub("", text)) is not None
 
 
 def _is_quantity(text: str) -> bool:
@@ -54,15 +107,33 @@ def _is_quantity(text: str) -> bool:
 
 def _is_unit(match: re.Match[str]) -> bool:
     unit = match["unit"].strip()
+    if match.re is _WORDS:
+        return _are_words(match["unit"])
     command = match.groupdict().get("command")
     words = unit.removeprefix("square ").removeprefix("sq ").removeprefix("sq. ").removeprefix("cubic ").split()
     if command is None or command == r"\mathrm":
-        return len(words) == 1 and (words[0] in _UNITS or (command is not None and _is_symbol(words[0])))
+        known = len(words) == 1 and (words[0] in _UNITS or (command is not None and _is_symbol(words[0])))
+        return known or (command is not None and len(unit) > 2 and is_unit_text(unit))
     if not words:
         return True
     if len(unit) == 1:
-        return unit in _SHORT_UNITS
-    return _UNIT_TEXT.fullmatch(unit) is not None and unit[0].isalpha() and _MEANING.isdisjoint(unit.casefold().split())
+        return unit in _SHORT_UNITS or not unit.isascii()
+    return unit[0].isalpha() and is_unit_text(unit)
+
+
+def _are_words(unit: str) -> bool:
+    """Whether what stands after a number is words that nobody could take for variables, and a unit."""
+    words = unit.removeprefix("-").split()
+    if not words or not is_unit_text(unit) or not words[0][0].isalpha():
+        return False
+    first = words[0].rstrip(".,")
+    if not first.isascii():
+        return True
+    if first in _UNITS or first.casefold() in ("percent", "percentage", "pct"):
+        return True
+    letters = first.replace("-", "").replace("/", "")
+    run = any(letters in alphabet for alphabet in ("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+    return unit[0] in " -" and len(letters) > 2 and not run and first.casefold() not in _NAMES and not _VOWELS.isdisjoint(letters)
 
 
 def _is_symbol(unit: str) -> bool:

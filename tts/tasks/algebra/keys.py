@@ -14,21 +14,23 @@ import re
 from collections.abc import Sequence
 
 from tts.tasks.algebra import relations
-from tts.tasks.algebra.quick import BARE, as_written, collection, quick_key
+from tts.tasks.algebra.matrices import LINE_BREAK, MATRIX, cells_of, evaluate
+from tts.tasks.algebra.quick import BARE, LIST, as_written, collection, quick_key
 from tts.tasks.algebra.relations import Interval
-from tts.tasks.algebra.syntax import has, parse
+from tts.tasks.algebra.syntax import Node, has, parse, symbols_of
 from tts.tasks.algebra.tokens import UndecidedError, WordsError
-from tts.tasks.algebra.values import bounded_work
+from tts.tasks.algebra.values import Evaluator, bounded_work
+from tts.tasks.normal_form import is_derivative, is_name
 from tts.tasks.structure import Parts, split_outside, top_level_parts, unwrapped
 
-_MATRIX = re.compile(
-    r"\\begin\{([pbBvV]?)(?:(?:small)?matrix|array)\}(?:\{[lcr|]+\})?(.*)\\end\{[pbBvV]?(?:(?:small)?matrix|array)\}", re.DOTALL
-)
-_LINE_BREAK = re.compile(r"\\\\(?:\[[^\]]*\])?")
+_CASES = re.compile(r"(?:[^=\\{}]+=)?\\begin\{cases\}(.*)\\end\{cases\}", re.DOTALL)
+_NESTED = re.compile(r"(?:Matrix\(|)\[(\[[^\[\]]*\](?:,\[[^\[\]]*\])*)\]\)?")
+_CONDITION = re.compile(r"^(?:if|for|when|where)(?![A-Za-z])|[,.;]$")
 _SET = (r"\{", r"\}")
 _SET_SIGN = re.compile(r"\\(?:cup|cap|setminus|backslash)(?![A-Za-z])")
 _REALS = frozenset({r"\mathbb{R}", r"\mathbbR", r"\R", r"\Reals", r"\mathbf{R}"})
 _SET_BUILDER = re.compile(r"[A-Za-z](?:\\in\\mathbb\{?R\}?)?(?:\\mid|\\vert|\||:)(.+)", re.DOTALL)
+_LETTER, _COMMAND = re.compile(r"[A-Za-z]"), re.compile(r"\\[A-Za-z]+")
 _MOST_DEPTH = 8
 _MOST_ITEMS = 200
 
@@ -50,7 +52,7 @@ def _key(text: str, depth: int, *, inner: bool = False) -> str:
     """Return the key of a text; `inner`: it is an item of a collection, where a set of one thing is not that thing."""
     if depth > _MOST_DEPTH:
         raise UndecidedError("too deep")
-    text = unwrapped(text, "({[")
+    text = unwrapped(text, "({")
     if text.lstrip("+-") == r"\infty":
         return text.lstrip("+")
     if text == r"\emptyset":
@@ -58,8 +60,8 @@ def _key(text: str, depth: int, *, inner: bool = False) -> str:
     parts = top_level_parts(text)
     if (known := quick_key(text)) is not None:
         return f"set {{{known}}}" if inner and parts.brackets == _SET and not known.startswith("set ") else known
-    if (matrix := _MATRIX.fullmatch(text)) is not None:
-        return _matrix(matrix[1], matrix[2], depth)
+    if r"\begin" in text or text.startswith(("[[", "Matrix([[")):
+        return _with_matrices(text, depth)
     if len(parts.items) > _MOST_ITEMS:
         raise UndecidedError("too many items")
     return _items(parts, depth) if not parts.bracketed and len(parts.items) > 1 else _one(text, parts, depth, inner=inner)
@@ -72,7 +74,7 @@ def _one(text: str, parts: Parts, depth: int, *, inner: bool) -> str:
     sides, signs = relations.split_relation(text)
     if signs:
         return _related(sides, signs, depth)
-    if parts.bracketed and (len(parts.items) > 1 or parts.brackets == _SET):
+    if parts.bracketed and (len(parts.items) > 1 or parts.brackets in (_SET, LIST)):
         return _items(parts, depth, inner=inner)
     return _ratio(text) if ":" in text else _scalar(text)
 
@@ -110,6 +112,10 @@ def _both(item: str, depth: int) -> list[str]:
 def _related(sides: Sequence[str], signs: Sequence[str], depth: int) -> str:
     if signs == ["in"]:
         return _key(sides[1], depth + 1)
+    if signs == ["="] and (is_derivative(sides[0]) or (is_name(sides[0]) and _is_value(sides[1]))):
+        return _key(sides[1], depth + 1)
+    if signs == ["="] and all(":" in side for side in sides) and _is_value(sides[1]):
+        return _key(sides[1], depth + 1)
     if all(sign == "=" for sign in signs):
         collections = [side for side in sides if len(top_level_parts(side).items) > 1 or _is_set(side)]
         if collections:
@@ -124,6 +130,11 @@ def _related(sides: Sequence[str], signs: Sequence[str], depth: int) -> str:
     raise UndecidedError("a relation")
 
 
+def _is_value(text: str) -> bool:
+    """Whether a side of an equation has no variable of its own."""
+    return _LETTER.search(_COMMAND.sub("", text)) is None
+
+
 def _is_set(text: str) -> bool:
     return text.startswith((r"\{", r"\begin")) or text in _REALS or text == r"\emptyset" or _SET_SIGN.search(text) is not None
 
@@ -136,17 +147,59 @@ def _scalar(text: str) -> str:
 
 
 def _ratio(text: str) -> str:
-    """Return the key of a ratio of numbers: its parts are divided by the first."""
+    """Return the key of a ratio of numbers that are not zero: its parts are divided by the first."""
     items = text.split(":")
-    first = items[0]
-    return "ratio " + ":".join(relations.fingerprint(parse(rf"({item})/({first})")) for item in items)
+    trees = [parse(item) for item in items]
+    if any(not symbols_of(tree) and Evaluator().value(tree) == 0 for tree in trees):
+        raise UndecidedError("a ratio with zero")
+    return "ratio " + ":".join(relations.fingerprint(parse(rf"({item})/({items[0]})")) for item in items)
 
 
-def _matrix(kind: str, body: str, depth: int) -> str:
-    rows = [[_key(cell.strip(), depth + 1) for cell in row.split("&")] for row in _LINE_BREAK.split(body) if row.strip()]
-    if not rows or len({len(row) for row in rows}) != 1:
-        raise UndecidedError("rows of different lengths")
-    return f"matrix {kind if kind in ('v', 'V') else ''} " + "; ".join(", ".join(row) for row in rows)
+def _with_matrices(text: str, depth: int) -> str:
+    r"""Return the key of an answer with matrices, nested lists or cases; a relation has the key of its right side, as of any value."""
+    if (cases := _CASES.fullmatch(text)) is not None:
+        return _cases(cases[1], depth)
+    if (nested := _NESTED.fullmatch(text)) is not None:
+        rows = [row.split(",") for row in nested[1].removeprefix("[").removesuffix("]").split("],[")]
+        if len({len(row) for row in rows}) != 1:
+            raise UndecidedError("lists of different lengths")
+        return _matrix("", rows, depth)
+    matrix = MATRIX.fullmatch(text.removeprefix("[").removesuffix("]") if text.startswith(r"[\begin") else text)
+    if matrix is not None and matrix[1] != "v":
+        return _matrix(matrix[1], cells_of(matrix[2]), depth)
+    sides, signs = relations.split_relation(text)
+    if signs == ["="]:
+        return _key(sides[1], depth + 1)
+    parts = top_level_parts(text)
+    if len(parts.items) > 1:
+        return _items(parts, depth)
+    value = evaluate(text)
+    if isinstance(value, Node):
+        return relations.fingerprint(value)
+    return _rows("", [[relations.fingerprint(cell) for cell in row] for row in value])
+
+
+def _matrix(kind: str, rows: Sequence[Sequence[str]], depth: int) -> str:
+    return _rows(kind, [[_key(cell, depth + 1) for cell in row] for row in rows])
+
+
+def _rows(kind: str, rows: Sequence[Sequence[str]]) -> str:
+    return f"matrix {kind if kind == 'V' else ''} " + "; ".join(", ".join(row) for row in rows)
+
+
+def _cases(body: str, depth: int) -> str:
+    """Return the key of a system of equations, or of a function that is defined by cases, whose order means nothing."""
+    rows = [[cell.strip() for cell in row.split("&") if cell.strip()] for row in LINE_BREAK.split(body) if row.strip()]
+    if all(len(row) == 1 for row in rows):
+        return _key(",".join(row[0].rstrip(",;.") for row in rows), depth + 1)
+    if any(len(row) != 2 for row in rows):
+        raise UndecidedError("cases without a condition")
+    found: list[str] = []
+    for value, condition in rows:
+        said = _CONDITION.sub("", _CONDITION.sub("", condition).strip())
+        when = "otherwise" if said.casefold() in ("otherwise", "else") else _key(said, depth + 1)
+        found.append(f"{_key(value.rstrip(',;'), depth + 1)} if {when}")
+    return f"cases {{{'; '.join(sorted(found))}}}"
 
 
 # Sets of real numbers -------------------------------------------------------------------------------------------------------------
@@ -197,6 +250,10 @@ def _set_of(text: str) -> list[Interval]:
         return relations.united([(low, high)])
     if parts.bracketed and parts.brackets == ("(", ")") and len(parts.items) == 1:
         text = parts.items[0]
+    sides, signs = relations.split_relation(text)
+    if signs == ["="] and (is_name(sides[0]) or is_name(sides[1])):
+        point = relations.end_of(sides[1] if is_name(sides[0]) else sides[0], closed=True)
+        return [(point, point)]
     found = _intervals(text)
     if found is None or isinstance(found, str):
         raise UndecidedError("no set")

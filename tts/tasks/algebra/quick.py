@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tts.tasks.kinds import kind_form
 from tts.tasks.normal_form import is_words
 from tts.tasks.rational import rational, rational_key
 from tts.tasks.structure import Parts, top_level_parts
 
 BARE = Parts(("", ""), ())
+LIST = ("[", "]")
 
 
 def quick_key(form: str) -> str | None:
     """Return the key of a normal form that is words, a rational, or a collection of rationals, else None."""
-    if is_words(form):
+    if is_words(form) or kind_form(form) == form:
         return as_written(form)
     parts = top_level_parts(form)
     values = [rational(item) for item in parts.items]
     keys = [rational_key(value) for value in values if value is not None]
     if len(keys) < len(values):
         return None
-    return keys[0] if len(keys) == 1 else collection(parts, keys)
+    return keys[0] if len(keys) == 1 and parts.brackets != LIST else collection(parts, keys)
 
 
 def as_written(form: str) -> str:

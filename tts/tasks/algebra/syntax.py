@@ -25,8 +25,8 @@ class Node:
     """A part of an expression.
 
     Args:
-        op: "number", "symbol", "constant", "+", "*", "/", "^", "-", "pm", "mp", "degree", "!", "!!", "call" (a known function), or
-            "unknown" (an unknown function). args: its operands. name: of a symbol, constant or function. value: of a number.
+        op: "number", "symbol", "constant", "+", "*", "/", "^", "-", "pm", "mp", "degree", "!", "!!", "call" (a known function),
+            "unknown" (an unknown function), "block" or "transpose" (of `matrices`). args: its operands. name: of a symbol, constant or function. value: of a number.
     """
 
     op: str
@@ -272,6 +272,10 @@ class _Parser:
             return self._function(name)
         if name in GREEK:
             return Node("symbol", name=name + self._subscript())
+        if name == "block":
+            return Node("block", name=self._group_text())
+        if name == "transpose":
+            return Node("transpose", (self._argument(),))
         if token in ACCENTS:
             inner = self._group_text() if self._next == "{" else self._take()
             return Node("symbol", name=f"{name}({inner}){self._subscript()}")

@@ -20,7 +20,7 @@ _REST = "sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi 
 GREEK = frozenset(f"{_FIRST} {_REST}".split())
 _ACCENTS = "vec hat bar overline tilde widehat overrightarrow mathbf mathcal mathbb"
 ACCENTS = frozenset(f"\\{name}" for name in _ACCENTS.split())
-_SPOKEN = frozenset({"am", "pm", "ad", "bc", "mod", "or", "and", "if", "is", "not", "to", "than", "no"})
+_SPOKEN = frozenset({"am", "pm", "mod", "or", "and", "if", "is", "not", "to", "than", "no"})
 
 
 class UndecidedError(Exception):
@@ -54,6 +54,6 @@ def _letters(run: str) -> list[str]:
         return ["\\" + name[0], *(_letters(rest) if rest else [])]
     if run[1:] in FUNCTIONS:
         return [run[0], "\\" + run[1:]]
-    if run.casefold() in _SPOKEN or (len(run) >= 4 and "".join(sorted(run)) != run):
+    if run.casefold() in _SPOKEN or run in ("AD", "BC") or (len(run) >= 4 and "".join(sorted(run)) != run):
         raise WordsError("words")
     return list(run)

@@ -80,6 +80,8 @@ class Evaluator:
             return self._call(node)
         if node.op == "^" and node.args[0] == Node("constant", name="e"):
             return self._exp(self._value(node.args[1], angle=angle))
+        if node.op in ("block", "transpose"):
+            raise UndecidedError("a matrix within a number")
         values = [self._value(each, angle=angle) for each in node.args]
         if node.op == "degree":
             return self.times(values[0], self.over(self._constant("pi"), Fraction(180))) if angle else values[0]
