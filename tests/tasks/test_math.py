@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tts.errors import ConfigError
 from tts.tasks.base import Task
+from tts.tasks.forms.normal_form import normal_form
 from tts.tasks.math import MathTask
-from tts.tasks.normal_form import normal_form
 from tts.tasks.symbolic import SymbolicChecker
 from tts.types import Message, Problem
 

@@ -4,12 +4,18 @@ import time
 
 import pytest
 
-from tts.tasks.normal_form import are_different, normal_form
+from tts.tasks.forms.normal_form import are_different, normal_form
 
 FORMS = [
     (r"x = 5y", "x=5y"),
     (r"\sin 30^\circ", r"\sin30^\circ"),
-    (r"60^\circ C", r"60^\circ C"),
+    (r"60^\circ A", r"60^\circ A"),
+    (r"60^\circ C", "60"),
+    ("7/4/2020", "7/4/2020"),
+    ("1990–1995", "1990 to 1995"),
+    ("17:00", "5pm"),
+    ("3:10", "3:10"),
+    ("[0]", "[0]"),
     ("5 m", "5m"),
     (r"5\mathrm{i}", "5i"),
     (r"5\text{A}", "5A"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from tts.errors import ConfigError, shown
 from tts.tasks.base import Task, folded
-from tts.tasks.extraction import clean, last_boxed, last_marker
+from tts.tasks.extraction import clean, last_boxed, last_marker, last_tagged, own_turn
 from tts.tasks.framing import short_answers
 from tts.types import Problem, Prompt
 
@@ -17,9 +17,9 @@ from tts.types import Problem, Prompt
 class ChoiceTask(Task):
     r"""Questions whose answer is one of a few texts, such as labels of a classification.
 
-    The answer is the last boxed choice (`\boxed{yes}`), else the one after the last marker ("Answer: yes"). Without these it is the choice
-    that is the whole text or its last line. A choice may be in quotes or bold, and in upper or lower case. A text that only mentions a
-    choice has no answer. For letters of a list A to J use the task `multiple_choice`.
+    The answer is the choice in `<answer>`, else the last boxed one (`\boxed{yes}`), else the one after the last marker ("Answer: yes").
+    Without these it is the choice that is the whole text or its last line. A choice may be in quotes or bold, and in upper or
+    lower case. A text that only mentions a choice has no answer. For letters of a list A to J use the task `multiple_choice`.
 
     Args:
         choices: the texts, at least two, that differ after folding of case and spaces.
@@ -51,9 +51,10 @@ class ChoiceTask(Task):
 
     def extract(self, text: str) -> str | None:
         """Return the choice that was stated last, as it was written; None where none was."""
+        text = own_turn(text)
         end = last_marker(text)
         marked = "" if end is None else text[end:].lstrip().partition("\n")[0]
-        for stated in (last_boxed(text) or "", marked, text, text.rstrip().rpartition("\n")[2]):
+        for stated in (last_tagged(text) or "", last_boxed(text) or "", marked, text, text.rstrip().rpartition("\n")[2]):
             answer = clean(stated)
             if self._chosen(answer) is not None:
                 return answer

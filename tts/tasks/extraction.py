@@ -1,24 +1,54 @@
-r"""The final answer in a text: the last complete `\boxed{}`, else what stands after the last marker. Never a guess."""
+r"""The final answer in a text: what `<answer>` encloses, else the last boxes, else what stands after the last marker. Never a guess.
+
+A text ends where a template's mark ends the turn, and where a further question begins after an answer. Boxes that only commas, "and" or
+"or" stand between are one answer. After a marker, a sentence may go on: "42, so we are done" states 42. A marker that states nothing
+("the answer is unique") does not hide an earlier one.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from tts.tasks.forms.normal_form import normal_form
+from tts.tasks.marks import ANSWER_MARKS, marks_within, pattern_of
 
 # A set of first characters, which is looked for ten times faster than alternatives.
-_BOX_TOKENS = re.compile(r"[\\{}](?:(?<=\\)(?:(?P<box>(?:boxed|fbox)\s*\{)|.))?", re.DOTALL)
-
-# "A:" and "Answer:" count only at the start of a word; stars and underscores around a marker are Markdown's.
-_MARKER = re.compile(
-    r"""(?<!\#)\#{4}(?!\#)
-    | (?<!\w) (?: (?: the | final ) \s+ )? answer \s+ is \b (?: [*_]* : )? [*_]*
-    | (?<!\w) (?: a | answer[ ]? ) [*_]* : [*_]*
-    """,
-    re.IGNORECASE | re.VERBOSE,
+_BOX_TOKENS = re.compile(
+    r"[\\{}](?:(?<=\\)(?:(?P<box>(?:boxed|fbox)\s*\{)|(?P<bare>boxed ?-?[0-9]+(?:[.,/][0-9]+)*(?![0-9A-Za-z{]))|.))?", re.DOTALL
 )
+_BETWEEN = re.compile(
+    r"(?:[\s$,;、]|\\[()\[\],;! ]|\\q?quad|\\(?:text|mathrm) ?\{|\}|[.](?=\s*\\text)|and|or|和|或|以及|und|oder|et|ou"
+    r"|[A-Za-z](?:_[0-9])? ?=)*"
+)
+_CONNECTED = re.compile(r"[,;、]|and|or|和|或|以及|und|oder|et|ou")
+_LONGEST_BETWEEN = 60
+
+_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
+_TURN_ENDS = (
+    "<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>", "<|eom_id|>", "</s>", "<end_of_turn>",
+    "<start_of_turn>", "<eos>", "[/INST]", "[INST]", "<|user|>", "<|start_header_id|>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<|return|>",
+    "<|END_OF_TURN_TOKEN|>",
+)  # fmt: skip
+_FURTHER_QUESTION = re.compile(
+    r"\n[ \t]*\n[ \t#*_]*(?:q|question|problem|user|human|instruction|exercise|example|问题?|问)[ ]?[0-9]{0,3}[*_]*[ ]?[:：]", re.IGNORECASE
+)
+
 # What the four-shot prompt in wide use for mathematics ends its answers with.
-_HOPE = "I hope it is correct"
+_BOLD = re.compile(r"\*\*([^*]+)\*\*")
+_HOPE = re.compile(r"[.,;]?\s*I hope (?:it|this) is correct\b.*", re.DOTALL)
 _MATH_DELIMITERS = re.compile(r"(?<!\\)\$|(?<!\\)\\[()\[\]]")
+_DISPLAYED = (
+    ("$$", "$$"),
+    (r"\[", r"\]"),
+    ("```", "```"),
+    (r"\begin{equation}", r"\end{equation}"),
+    (r"\begin{equation*}", r"\end{equation*}"),
+    (r"\(", r"\)"),
+    ("$", "$"),
+)
+# How far behind a marker displayed mathematics may reach.
+_WINDOW = 2048
 # How deep an answer may be wrapped in bold, quotes and full stops; a bound, as a model may write nothing but stars.
 _MAX_LAYERS = 4
 # Long texts are read in pieces, since one search holds the interpreter's lock. A marker is found whole if it is no longer than _LONGEST.
@@ -26,61 +56,172 @@ _MAX_LAYERS = 4
 _PIECE = 65_536
 _LAST = 1024
 _LONGEST = 4096
+_MOST_MARKERS = 40
+_FEW_WORDS = 3  # of a remark that may yet be an answer, such as "not possible"
 _PAIRS = (("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"), ('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"))
+
+_FILLER = re.compile(
+    r"(?:(?:indeed|simply|just|therefore|thus|then|clearly|definitely|now|also|hence|in fact|given by|equal to),? )+", re.IGNORECASE
+)
+_REMARK = re.compile(
+    r"(?:not\b|unique|correct|right|wrong|incorrect|consistent|reasonable|valid|verified|clear|obvious|the same"
+    r"|independent|supposed|expected"
+    r"|rounded|required|needed|what|which|that\b|because|in (?:the )?(?:form|terms|simplest|lowest|fact)|expressed"
+    r"|a (?:whole|single|positive|negative|real|valid)"
+    r"|an? (?:integer|number|fraction|decimal|percentage)\b|always|only|still|now|indeed|to\b|as follows|below"
+    r"|above|shown|found|to be|within|plausible)",
+    re.IGNORECASE,
+)
+_CONNECTIVE = (
+    r"so|which|since|because|as|where|hence|thus|therefore|meaning|i\.?e\.?|that is|we|given|assuming|when|after|but|with|in|from|by|using|"
+    r"altogether|total|rounded|respectively|making"
+)
+_WORD_AFTER_COMMA = (
+    r"(?!and\b|or\b|pi\b|infinity\b|inf\b|oo\b|sqrt|sin|cos|tan|log|ln\b|exp|no\b|one\b|two\b|three\b|respectively\b)[a-z]{2,}"
+)
+_GOES_ON = re.compile(
+    rf",\s+(?:{_CONNECTIVE})\b|,\s+{_WORD_AFTER_COMMA}[^0-9$\\]*$|\s+(?:since|because|which|as required|so (?:we|the))\b"
+    r"|\s+\((?!mod\b|sin\b|cos\b|base\b)(?:[a-z]{2,})\b(?![(=^])|(?<=[0-9a-z$)\]}}*%\0])[.!?]\s+(?=[A-Z\"“(\[*])|(?<=[0-9$)\]}}*%\0]);\s+[a-z]{2,}"
+)
+_MATH_SPAN = re.compile(r"\$[^$]*\$|\\\(.*?\\\)|\\\[.*?\\\]|\{[^{}]*\}")
+_VALUE_AT_END = re.compile(
+    r"(?:\bis|\bare|\bequals|\bby|=|:)\s+(?P<value>[^a-z=]{1,80}?(?:\s*[a-z%°²³/]+\.?){0,3}|[a-z]+)\s*$", re.IGNORECASE
+)
+_NUMBER = re.compile(r"-?\$?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?%?")
+_PROSE = re.compile(r"[A-Za-z]{2,}(?:['’][a-z]+)?")
 
 
 def last_boxed(text: str) -> str | None:
     r"""Return the content of the `\boxed{…}` or `\fbox{…}` that opens last among those complete and not empty, or None."""
+    boxes = _boxes(text)
+    return boxes[-1][2] if boxes else None
+
+
+def all_boxed(text: str) -> str | None:
+    """Return the contents of the last boxes that commas, "and" or "or" connect, as a list; mostly there is one. None without any."""
+    boxes = _boxes(text)
+    if not boxes:
+        return None
+    contents = [boxes[-1][2]]
+    for earlier, later in zip(boxes[-2::-1], boxes[:0:-1], strict=True):
+        between = text[earlier[1] : later[0]]
+        if (
+            text[earlier[0] + 1] != text[later[0] + 1]
+            or len(between) > _LONGEST_BETWEEN
+            or _BETWEEN.fullmatch(between) is None
+            or not _CONNECTED.search(between)
+        ):
+            break
+        contents.insert(0, earlier[2])
+    return (
+        ", ".join({normal_form(content): content for content in reversed(contents)}.values().__reversed__())
+        if len(contents) > 1
+        else contents[0]
+    )
+
+
+def _boxes(text: str) -> list[tuple[int, int, str]]:
+    """Return start, end and content of each complete box that is not empty, in order; of nested ones the innermost."""
     start = min((at for word in ("\\boxed", "\\fbox") if (at := text.find(word)) >= 0), default=None)
     if start is None:
-        return None
-    opened: list[int | None] = []  # where the content of each open brace begins; None for a brace that is no box's
-    best_start, best = -1, None
+        return []
+    found: list[tuple[int, int, str]] = []
+    opened: list[tuple[int, int] | None] = []  # of each open brace, where its box and its content begin; None for a brace that is no box's
     for token in _BOX_TOKENS.finditer(text, start):
         if token["box"] is not None:
-            opened.append(token.end())
+            opened.append((token.start(), token.end()))
+        elif token["bare"] is not None:
+            found.append((token.start(), token.end(), token["bare"].removeprefix("boxed").strip()))
         elif token[0] == "{":
             opened.append(None)
-        elif token[0] == "}" and opened:
-            begin = opened.pop()
-            if begin is not None and begin > best_start and (content := text[begin : token.start()].strip()):
-                best_start, best = begin, content
-    return best
+        elif token[0] == "}" and opened and (box := opened.pop()) is not None:
+            content = text[box[1] : token.start()].strip()
+            if content and (not found or found[-1][0] < box[0]):  # else it encloses the last one
+                found.append((box[0], token.end(), content))
+    return found
 
 
-def last_marker(text: str) -> int | None:
-    """Return the index after the last answer marker ("####", "A:", "Answer:", "the answer is", …), or None."""
+def last_marker(text: str, marks: Sequence[str] = ANSWER_MARKS) -> int | None:
+    """Return the index after the last answer marker ("####", "A:", "Answer:", "the answer is", …), or None.
+
+    Args:
+        text: Any text.
+        marks: Marks beside the English ones (`tts.tasks.marks`).
+    """
+    return next(_markers(text, marks), None)
+
+
+def _markers(text: str, marks: Sequence[str]) -> Iterator[int]:
+    """Yield the index after each answer marker, from the last to the first."""
+    pattern = pattern_of(marks_within(text, marks))
     stop, size = len(text), _LAST
     while stop > 0:
         start = max(0, stop - size)
-        found = None
-        for match in _MARKER.finditer(text, start, stop + _LONGEST):
-            if match.start() < stop:
-                found = match.start()
-        if found is not None and (whole := _MARKER.match(text, found)) is not None:
-            return whole.end()
+        found = [match.start() for match in pattern.finditer(text, start, stop + _LONGEST) if match.start() < stop]
+        for at in reversed(found):
+            if (whole := pattern.match(text, at)) is not None:
+                yield whole.end()
         stop, size = start, min(4 * size, _PIECE)
-    return None
 
 
-def after_last_marker(text: str) -> str | None:
-    """Return the rest of the line after the last answer marker, cleaned; None without a marker or with nothing after it.
+def after_last_marker(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
+    """Return what the last answer marker announces, cleaned; None without a marker or with nothing after it.
 
-    Where the marker ends its line, the next line that is not blank is the answer.
+    It is displayed mathematics, or the rest of the line without what the sentence says further. Where the marker ends its line, the next
+    line that is not blank is the answer. A remark such as "the answer is unique" counts only without an earlier marker that states more.
     """
-    end = last_marker(text)
-    if end is None:
-        return None
-    here, _, below = text[end:].partition("\n")
-    rest = here if clean(here) else below.lstrip().partition("\n")[0]
-    hoping = rest.rstrip().removesuffix(".")
-    return clean(hoping.removesuffix(_HOPE) if hoping.endswith(_HOPE) else rest) or None
+    fallback: str | None = None
+    for count, end in enumerate(_markers(text, marks)):
+        stated = _stated(text[end : end + _WINDOW * 8])
+        if stated is None:
+            if count == 0 and not text[end : end + _WINDOW].strip(" \t\r\n*_$.`"):
+                return None  # the text breaks off where its answer would be
+        elif _REMARK.match(stated) is None or any(character.isdigit() for character in stated):
+            return stated
+        elif len(stated.split()) <= _FEW_WORDS:
+            fallback = fallback or stated
+        if count >= _MOST_MARKERS:
+            break
+    return fallback
 
 
-def final_answer(text: str) -> str | None:
-    r"""Return the last boxed answer, else the one after the last marker, else None."""
-    boxed = last_boxed(text)
-    return after_last_marker(text) if boxed is None else boxed
+def final_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
+    r"""Return the answer in the last `<answer>`, else the last boxed one, else the one after the last marker, else None."""
+    turn = own_turn(text)
+    further = _FURTHER_QUESTION.search(turn)
+    while further is not None:
+        if (answer := _answer_in(turn[: further.start()], marks)) is not None:
+            return answer
+        further = _FURTHER_QUESTION.search(turn, further.end())
+    return _answer_in(turn, marks)
+
+
+def _answer_in(text: str, marks: Sequence[str]) -> str | None:
+    if (tagged := last_tagged(text)) is not None:
+        return all_boxed(tagged) or clean(after_last_marker(tagged, marks) or tagged) or None
+    return all_boxed(text) or after_last_marker(text, marks)
+
+
+def own_turn(text: str) -> str:
+    """Return a text up to the mark by which a template ends a turn, without such marks at its beginning."""
+    for mark in _TURN_ENDS:
+        at = text.find(mark)
+        if at >= 0 and text[:at].strip():
+            text = text[:at]
+    return text
+
+
+def last_tagged(text: str) -> str | None:
+    """Return what the last `<answer>` and `</answer>` enclose that is not empty, or None."""
+    opened: int | None = None
+    found: str | None = None
+    for tag in _TAG.finditer(text):
+        if not tag[1]:
+            opened = tag.end()
+        elif opened is not None:
+            found = text[opened : tag.start()].strip() or found
+            opened = None
+    return found
 
 
 def clean(answer: str) -> str:
@@ -94,6 +235,61 @@ def clean(answer: str) -> str:
                 answer = inner
         answer = _half_bold(answer)
     return answer
+
+
+def _stated(rest: str) -> str | None:
+    """Return what is stated at the beginning of a text, after a marker; None where nothing is."""
+    here, _, below = rest.partition("\n")
+    body = here.strip().strip("*_").strip()
+    begin = rest.lstrip(" \t\r\n*_")
+    if any(begin.startswith(left) for left, _ in _DISPLAYED) and (not body or len(begin) == len(rest.lstrip(" *_"))):
+        shown = _displayed(begin)
+        if shown is not None:
+            return shown or None
+    line = here if clean(here) else below.lstrip().partition("\n")[0]
+    if len(line) > _WINDOW:
+        return clean(line) or None
+    line = _BOLD.sub(r"\1", " ".join(line.split()))
+    return clean(_value_in(_FILLER.sub("", _HOPE.sub("", line).strip(), count=1))) or None
+
+
+def _displayed(text: str) -> str | None:
+    """Return mathematics, or code, that its delimiters set apart from the lines around it; None where they stand within a line.
+
+    What breaks off before its end, or holds an unfinished box, is "".
+    """
+    for left, right in _DISPLAYED:
+        if text.startswith(left):
+            end = text.find(right, len(left), _WINDOW)
+            inner = text[len(left) : end if end >= 0 else _WINDOW]
+            if (end < 0 and "\n" in inner) or (r"\boxed" in inner and "\n" in inner):
+                return ""
+            if left == "```":
+                inner = inner.partition("\n")[2] if "\n" in inner else inner
+            after = text[end + len(right) :].partition("\n")[0] if end >= 0 else ""
+            alone = left in ("$$", r"\[") or "\n" in inner.strip(" \t")
+            return clean(inner) if alone and not after.strip(" .,;*_") else None
+    return None
+
+
+def _value_in(line: str) -> str:
+    """Return a line without what its sentence says after the answer; of a sentence the value that it states."""
+    outside = _MATH_SPAN.sub(lambda span: "\0" * len(span[0]), line[:_WINDOW])
+    goes_on = _GOES_ON.search(outside)
+    if goes_on is not None and clean(line[: goes_on.start()]) and _has_value(line[: goes_on.start()]):
+        line, outside = line[: goes_on.start()], outside[: goes_on.start()]
+    bare = _MATH_SPAN.sub(" ", line)
+    if len(_PROSE.findall(bare)) < 3 or not any(character.isdigit() for character in line):
+        return line
+    trimmed = line.rstrip(" .*_")
+    if (match := _VALUE_AT_END.search(trimmed)) is not None and any(character.isdigit() for character in match["value"]):
+        return match["value"]
+    numbers = _NUMBER.findall(trimmed)
+    return numbers[0] if len(numbers) == 1 and _PROSE.match(trimmed) and "\\" not in line else line
+
+
+def _has_value(text: str) -> bool:
+    return any(character.isdigit() or character in "$\\*" for character in text) or len(text.split()) == 1
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -110,7 +306,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 def _without_full_stop(answer: str) -> str:
     """Drop a full stop at the end, and the spaces before it; of several dots none."""
-    rest = answer.removesuffix(".").rstrip()
+    rest = answer.removesuffix(".").removesuffix("。").rstrip()
     return answer if rest.endswith(".") or len(rest) == len(answer) else rest
 
 

@@ -2,12 +2,14 @@ r"""Mathematics: step by step in prose and LaTeX, the final answer in `\boxed{}`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from tts.tasks.base import Task
 from tts.tasks.extraction import final_answer, last_boxed
+from tts.tasks.forms.normal_form import MAX_CHARACTERS, are_different, normal_form
 from tts.tasks.framing import worked_solutions
-from tts.tasks.normal_form import MAX_CHARACTERS, are_different, normal_form
+from tts.tasks.marks import ANSWER_MARKS, check_marks
 from tts.tasks.symbolic import SymbolicChecker
 
 _FORMAT = r"Reason step by step and separate the steps by a blank line. Put the final answer in \boxed{}."
@@ -19,19 +21,29 @@ class MathTask(Task):
     Two answers are equivalent where their keys are equal (`tts.tasks.algebra.keys`), so equality is an equivalence relation. Numbers are
     exact: `0.333` is not `\frac13`. `50\%` equals `50`, and neither equals `0.5`; `90^\circ` equals `90`, and not `\frac{\pi}{2}`;
     `5\text{ cm}` equals `5`; `(1,2)` is neither `[1,2]` nor `\{1,2\}` nor `1,2`. Where mpmath (extra `math`) is not installed, only normal
-    forms and rationals are compared (`tts.tasks.normal_form` states the conventions), and `symbolic` is False.
+    forms and rationals are compared (`tts.tasks.forms.normal_form` states the conventions), and `symbolic` is False.
 
     Args:
-        checker: computes the keys that are not rationals; None: one of its own.
+        checker: The computer of keys that are not rationals; None: one of its own.
+        marks: Texts that announce an answer in further languages, beside those of `tts.tasks.marks`, such as ("resultat:", "svaret blir").
+
+    Raises:
+        ConfigError: `marks` is no sequence of texts.
     """
 
-    name: str = "math"
     answer_cue: str = "\n\n**Final Answer:** \\boxed{"
     framing = worked_solutions(_FORMAT)
 
-    def __init__(self, *, checker: SymbolicChecker | None = None) -> None:
+    def __init__(self, *, checker: SymbolicChecker | None = None, marks: Sequence[str] = ()) -> None:
+        self.marks = check_marks(marks)
+        self._marks = (*ANSWER_MARKS, *self.marks)
         self.checker = SymbolicChecker() if checker is None else checker
         self._form = lru_cache(maxsize=16_384)(normal_form)
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Its text form, by which results are distinguished."""
+        return f"math(marks={self.marks!r})" if self.marks else "math"
 
     @property
     def symbolic(self) -> bool:
@@ -43,8 +55,8 @@ class MathTask(Task):
         return last_boxed(text) is not None
 
     def extract(self, text: str) -> str | None:
-        """Return the last boxed answer, else the rest of the line after the last marker, else None."""
-        return final_answer(text)
+        """Return the answer in `<answer>`, else the last boxed one, else the one after the last marker, else None."""
+        return final_answer(text, self._marks)
 
     def canonical(self, answer: str) -> str:
         """Return the normal form of an answer; equal forms mean equivalent answers."""

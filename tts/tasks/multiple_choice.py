@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tts.tasks.base import Task, folded
-from tts.tasks.extraction import last_boxed, last_marker
+from tts.tasks.extraction import last_boxed, last_marker, last_tagged, own_turn
 from tts.tasks.framing import CHECK_STEPS, CRITIQUE_END, Framing
+from tts.tasks.marks import ANSWER_MARKS, check_marks
 
 _FORMAT = 'Reason step by step and separate the steps by a blank line. End with a line "Answer: " and the letter of your choice.'
 _FRAMING = Framing(
@@ -18,50 +20,104 @@ _FRAMING = Framing(
     },
     tokens={"solve": 256, "step": 48, "revise": 256, "fuse": 256, "critique": 128},
 )
+# What announces a letter beside the marks of an answer.
+CHOICE_MARKS: tuple[str, ...] = (
+    "correct option:", "correct option is", "correct choice:", "correct choice is", "correct letter is",
+    "correct statement is", "right option is",
+    "best option is", "best choice is", "option:", "choice:", "my choice is", "i choose", "i would choose",
+    "i pick", "i select", "i'd go with",
+    "i will go with", "i go with", "i think it's", "i think it is", "i believe it's", "i believe it is",
+    "it must be", "final choice:", "selected option:",
+    "bonne réponse:", "richtig ist", "opción correcta:", "opción correcta es", "正确选项:", "正确选项是", "正确选项为", "正确的是",
+    "选择", "选项是",
+)  # fmt: skip
 
-_WRAPPER = r"[\s*_`\"'$]*"
+_WRAPPER = r"[\s*_`\"'$「【]*"
+_FILLER = (
+    r"(?:(?:for sure|definitely|clearly|certainly|probably|likely|most likely|indeed|simply|therefore|thus"
+    r"|obviously|option|choice|letter|answer"
+    r"|selection|选项|选择|choix|opción)\s?[:：]?\s*)*"
+)
 # A letter alone: "B", "(b)", "B)", "**B**", "\text{B}", "option B", and what follows it in `rest`.
 _CHOICE = re.compile(
-    rf"{_WRAPPER}(?:(?:option|choice)\s{_WRAPPER})?(?:\\(?:text|textbf|mathrm|mathbf)\s*\{{)?"
-    rf"(?:\(\s*(?P<enclosed>[A-Ja-j])\s*\)|(?P<bare>[A-J])(?![\w'’]))\}}?(?P<rest>.*)",
+    rf"{_WRAPPER}(?:\\(?:text|textbf|mathrm|mathbf)\s*\{{)?{_WRAPPER}{_FILLER}{_WRAPPER}(?:\\(?:text|textbf|mathrm|mathbf)\s*\{{)?"
+    rf"(?:[(（[]\s*(?P<enclosed>[A-Ja-j])\s*[)）\]]|(?P<bare>[A-J])(?![A-Za-z0-9_'’]))\}}?(?P<rest>.*)",
     re.DOTALL | re.IGNORECASE,
 )
-_ALTERNATIVE = re.compile(r"[\s*.,)\]]*(?:or|and|/|,|&|\+|-|=|<|>)\s*\(?[A-J0-9](?!\w)", re.IGNORECASE)
+_ALTERNATIVE = re.compile(r"[\s*.,)\]]*(?:or|and|/|,|&|\+|-|=|<|>|或|和|、)\s*\(?[A-J0-9](?!\w)", re.IGNORECASE)
 _BOLD = re.compile(r"\*\*\s*\(?([A-J])\)?[.:)]?\s*\*\*")
 _PARENTHESISED = re.compile(r"\(([A-J])\)")
 # "A" and "I" are words too: before a small letter they are a choice only where the sentence goes on with a reason.
-_REASON = re.compile(r"\s*(?:because|since|as|for|due|which)\b")
+_REASON = re.compile(r"\s*(?:because|since|as|for|due|which|non|not)\b")
+_CALLED_RIGHT = re.compile(
+    r"(?:(?:option|choice|answer|statement)\s+\(?(?P<named>[A-J])\)?|\((?P<enclosed>[A-J])\))[*_]*\s+(?:is|must be"
+    r"|seems)\s+(?:(?:the|definitely|clearly|therefore)\s+)*"
+    r"(?:correct|right|best|true|answer)\b",
+    re.IGNORECASE,
+)
+_WITH_TEXT = re.compile(r"(?:\(([A-J])\)|([A-J])[).:])\s*\S.*")
+_OTHER_LETTER = re.compile(r"(?:\(([A-J])\)|(?<!\w)([A-J])[).:])\s")
 
 
 class MultipleChoiceTask(Task):
     r"""Questions with choices A to J.
 
-    The answer is the last boxed choice (`\boxed{B}`), else the one after the last marker ("Answer: (B)", "the answer is B."), else the
-    last bold one (`**C**`), else a letter alone on the last line. Two letters at once ("B or C") are no choice.
+    The answer is the choice in `<answer>`, else the last boxed one (`\boxed{B}`), else the one after the last marker ("Answer: (B)", "the
+    answer is B.", a letter on the next line), else one that is called right ("Option B is correct"), else the last bold one (`**C**`), else
+    a letter alone on the last line, or with its text as the whole reply ("B) Paris"). Two letters at once ("B or C") are no choice.
+
+    Args:
+        marks: texts that announce an answer in further languages, beside those of `tts.tasks.marks`, such as ("resultat:", "svaret blir").
+
+    Raises:
+        ConfigError: `marks` is no sequence of texts.
     """
 
-    name: str = "multiple_choice"
     answer_cue: str = "\n\nAnswer: "
     framing = _FRAMING
+
+    def __init__(self, *, marks: Sequence[str] = ()) -> None:
+        self.marks = check_marks(marks)
+        self._marks = (*ANSWER_MARKS, *CHOICE_MARKS, *self.marks)
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Its text form, by which results are distinguished."""
+        return f"multiple_choice(marks={self.marks!r})" if self.marks else "multiple_choice"
 
     def is_finished(self, text: str) -> bool:
         """Whether a choice is boxed, or the last line that is not empty states one after a marker and its newline is there."""
         if _boxed_choice(text) is not None:
             return True
-        return text.endswith("\n") and _marked_choice(_last_line(text)) is not None
+        return text.endswith("\n") and self._marked_choice(_last_line(text)) is not None
 
     def extract(self, text: str) -> str | None:
         """Return the letter of the last choice that was stated, or None."""
-        for choice_in in (_boxed_choice, _marked_choice, _bold_choice):
+        text = own_turn(text)
+        if (tagged := last_tagged(text)) is not None:
+            return _boxed_choice(tagged) or _stated_choice(tagged) or self._marked_choice(tagged)
+        for choice_in in (_boxed_choice, self._marked_choice, _right_choice, _bold_choice):
             choice = choice_in(text)
             if choice is not None:
                 return choice
-        return _lone_choice(_last_line(text))
+        return _lone_choice(_last_line(text)) or _whole_choice(text)
 
     def canonical(self, answer: str) -> str:
         """Return the letter of a choice however it is dressed ("(b)", "B.", "B) Paris"), and any other text folded."""
         choice = _stated_choice(answer)
         return folded(answer) if choice is None else choice
+
+    def _marked_choice(self, text: str) -> str | None:
+        end = last_marker(text, self._marks)
+        if end is None:
+            return None
+        here, _, below = text[end:].partition("\n")
+        rest = here if here.strip(" \t\r*_:$`") else below.lstrip(" \t\r\n*_").partition("\n")[0]
+        choice = _stated_choice(rest)
+        if choice is None:
+            named = set(_PARENTHESISED.findall(rest))
+            return named.pop() if len(named) == 1 else None
+        return choice
 
 
 def _boxed_choice(text: str) -> str | None:
@@ -69,16 +125,10 @@ def _boxed_choice(text: str) -> str | None:
     return None if boxed is None else _stated_choice(boxed)
 
 
-def _marked_choice(text: str) -> str | None:
-    end = last_marker(text)
-    if end is None:
-        return None
-    rest = text[end:].split("\n", 1)[0]
-    choice = _stated_choice(rest)
-    if choice is None:
-        named = set(_PARENTHESISED.findall(rest))
-        return named.pop() if len(named) == 1 else None
-    return choice
+def _right_choice(text: str) -> str | None:
+    """Return the choice that is called right, where no other one is."""
+    named = {(match["named"] or match["enclosed"]).upper() for match in _CALLED_RIGHT.finditer(text)}
+    return named.pop() if len(named) == 1 else None
 
 
 def _bold_choice(text: str) -> str | None:
@@ -88,7 +138,18 @@ def _bold_choice(text: str) -> str | None:
 
 def _lone_choice(line: str) -> str | None:
     match = _CHOICE.fullmatch(line)
-    return _letter(match) if match is not None and not match["rest"].strip(" \t\r.)*_`$\"'}") else None
+    return _letter(match) if match is not None and not match["rest"].strip(" \t\r.)*_`$\"'}。」】") else None
+
+
+def _whole_choice(text: str) -> str | None:
+    """Return the choice of a reply that is one line: a letter and its text, without another letter."""
+    line = text.strip().strip("*_")
+    match = _WITH_TEXT.fullmatch(line)
+    if match is None or len(line) > 500:
+        return None
+    letter = match[1] or match[2]
+    others = {one or two for one, two in _OTHER_LETTER.findall(line)}
+    return letter if others <= {letter} else None
 
 
 def _stated_choice(text: str) -> str | None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from tts.checks import check_int
 from tts.tasks.algebra.quick import as_written, quick_key
 from tts.tasks.bounded_cache import BoundedCache
-from tts.tasks.normal_form import MAX_CHARACTERS
+from tts.tasks.forms.normal_form import MAX_CHARACTERS
 from tts.tasks.worker import WorkerDiedError, WorkerNotStartedError, WorkerPool, positive, python_command
 
 PACKAGE = "mpmath"

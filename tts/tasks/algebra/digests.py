@@ -9,7 +9,7 @@ from typing import Any, cast
 import mpmath
 from mpmath.libmp import MPZ, from_man_exp
 
-from tts.tasks.rational import SHORT, length_of, rational_key
+from tts.tasks.forms.rational import SHORT, length_of, rational_key
 
 # In bits: a value is computed with PRECISION, and two values are equal that agree in KEY. A sum below NOTHING of its terms is zero.
 PRECISION = 4400

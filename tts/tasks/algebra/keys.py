@@ -20,8 +20,8 @@ from tts.tasks.algebra.relations import Interval
 from tts.tasks.algebra.syntax import Node, has, parse, symbols_of
 from tts.tasks.algebra.tokens import UndecidedError, WordsError
 from tts.tasks.algebra.values import Evaluator, bounded_work
-from tts.tasks.normal_form import is_derivative, is_name
-from tts.tasks.structure import Parts, split_outside, top_level_parts, unwrapped
+from tts.tasks.forms.normal_form import is_derivative, is_name
+from tts.tasks.forms.structure import Parts, split_outside, top_level_parts, unwrapped
 
 _CASES = re.compile(r"(?:[^=\\{}]+=)?\\begin\{cases\}(.*)\\end\{cases\}", re.DOTALL)
 _NESTED = re.compile(r"(?:Matrix\(|)\[(\[[^\[\]]*\](?:,\[[^\[\]]*\])*)\]\)?")

@@ -6,6 +6,7 @@ An expression is read with `\block{0}` in the place of its first matrix. Then ea
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import re
 from collections.abc import Sequence
@@ -85,16 +86,12 @@ def _value(node: Node, blocks: Sequence[Matrix | Node]) -> Matrix | Node:
     if node.op == "-":
         return _scaled(Node("-", (ONE,)), values[0])
     if node.op == "*":
-        total = values[0]
-        for value in values[1:]:
-            total = _times(total, value)
-        return total
+        return functools.reduce(_times, values)
     if node.op == "/" and isinstance(values[1], Node):
         return _scaled(Node("/", (ONE, values[1])), values[0])
-    if node.op == "transpose":
-        return tuple(zip(*_matrix(values[0]), strict=True))
-    if node.op == "call" and node.name == "abs":
-        return determinant(_matrix(values[0]))
+    if node.op == "transpose" or (node.op == "call" and node.name == "abs"):
+        matrix = _matrix(values[0])
+        return tuple(zip(*matrix, strict=True)) if node.op == "transpose" else determinant(matrix)
     if node.op == "^" and isinstance(values[1], Node):
         return _power(_matrix(values[0]), values[1])
     return _fail("an operation on matrices")
@@ -129,9 +126,7 @@ def _times(a: Matrix | Node, b: Matrix | Node) -> Matrix | Node:
     if len(a[0]) != len(b):
         raise UndecidedError("matrices that have no product")
     columns = list(zip(*b, strict=True))
-    product = tuple(
-        tuple(Node("+", tuple(Node("*", pair) for pair in zip(row, column, strict=True))) for column in columns) for row in a
-    )
+    product = tuple(tuple(Node("+", tuple(Node("*", pair) for pair in zip(row, column, strict=True))) for column in columns) for row in a)
     if sum(_size(cell) for row in product for cell in row) > _MOST_TERMS:
         raise UndecidedError("a product too large")
     return product

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tts.tasks.kinds import kind_form
-from tts.tasks.normal_form import is_words
-from tts.tasks.rational import rational, rational_key
-from tts.tasks.structure import Parts, top_level_parts
+from tts.tasks.forms.kinds import kind_form
+from tts.tasks.forms.normal_form import is_words
+from tts.tasks.forms.rational import rational, rational_key
+from tts.tasks.forms.structure import Parts, top_level_parts
 
 BARE = Parts(("", ""), ())
 LIST = ("[", "]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import re
@@ -13,7 +14,7 @@ from tts.tasks.algebra.digests import Value
 from tts.tasks.algebra.syntax import Node, has, parse, symbols_of
 from tts.tasks.algebra.tokens import UndecidedError
 from tts.tasks.algebra.values import POINTS, Evaluator, digest
-from tts.tasks.structure import split_outside
+from tts.tasks.forms.structure import split_outside
 
 _SIGNS = {
     "=": "=", r"\approx": "=", "<": "<", ">": ">", r"\leq": "<=", r"\geq": ">=", r"\neq": "!=", r"\lt": "<", r"\gt": ">", r"\in": "in",
@@ -22,6 +23,7 @@ _SIGN = re.compile(r"\\(?:approx|leq|geq|neq|lt|gt|in)(?![A-Za-z])|[=<>]")
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 _DEFINED = re.compile(r"([A-Za-z])\(([a-z])\)")
 EMPTY = "set {}"
+_ZERO = Node("number")
 # values of a variable at which a linear expression is on its line, and one with bars or roundings is not
 _ON_THE_LINE = (Fraction(3), Fraction(-5, 3), Fraction(10**9 + 1, 7), Fraction(-(10**9), 7))
 _PLANE: frozenset[str] = frozenset("xy")
@@ -74,10 +76,13 @@ def equation(sides: Sequence[str]) -> str:
         return fingerprint(trees[1])
     unknown = [tree for tree in trees if symbols_of(tree) or has(tree, "unknown")]
     known = [tree for tree in trees if tree not in unknown]
-    if len({fingerprint(tree) for tree in known}) > 1:
+    values = [fingerprint(tree) for tree in known]
+    if len(set(values)) > 1 and (len(unknown) != 1 or trees[0] is not unknown[0] or not _is_name(trees[0])):
         raise UndecidedError("sides that differ")
     if not unknown:
-        return fingerprint(known[0])
+        return values[0]
+    if len(known) > 1 and trees[0] is unknown[0] and _is_name(trees[0]):
+        return values[-1]  # of a chain of steps the last counts, whether they are right or not
     if len(unknown) + bool(known) != 2:
         raise UndecidedError("a chain of expressions")
     left, right = [*unknown, *known][:2]
@@ -258,17 +263,47 @@ def inequality(sides: Sequence[str], signs: Sequence[str]) -> list[Interval] | s
     Raises:
         UndecidedError: it is not understood.
     """
-    trees = [parse(side) for side in sides]
+    trees = _with_one_variable([parse(side) for side in sides])
     names = frozenset[str]().union(*(symbols_of(tree) for tree in trees))
     found: list[Interval] | None = None
     for left, right, sign in zip(trees, trees[1:], signs, strict=False):
-        one = _half_line(_difference(left, right), sign, next(iter(names))) if len(names) == 1 else None
+        one = _solution(left, right, sign, next(iter(names))) if len(names) == 1 else None
         if one is None:
             if len(trees) > 2:
                 raise UndecidedError("a chain of inequalities that are not linear")
             return _relation(_difference(left, right), sign)
         found = one if found is None else common(found, one)
     return found or []
+
+
+def _with_one_variable(trees: list[Node]) -> list[Node]:
+    """Return trees with a variable in the place of f(x), where no other variable is in them."""
+    calls = {call for tree in trees for call in _calls(tree)}
+    if len(calls) != 1 or any(symbols_of(_replace(tree, calls)) for tree in trees):
+        return trees
+    return [_replace(tree, calls, Node("symbol", name="x")) for tree in trees]
+
+
+def _calls(node: Node) -> frozenset[Node]:
+    return frozenset({node}) if node.op == "unknown" else frozenset[Node]().union(*(_calls(each) for each in node.args))
+
+
+def _replace(node: Node, calls: set[Node], variable: Node = _ZERO) -> Node:
+    if node in calls:
+        return variable
+    return dataclasses.replace(node, args=tuple(_replace(each, calls, variable) for each in node.args)) if node.args else node
+
+
+def _solution(left: Node, right: Node, sign: str, name: str) -> list[Interval] | None:
+    """Return where a linear inequality in a variable holds; also one of an absolute value and a constant."""
+    for one, other, turned in ((left, right, sign), (right, left, _TURNED[sign])):
+        if one.op == "call" and one.name == "abs" and not symbols_of(other) and symbols_of(one) and not has(other, "unknown"):
+            above = _half_line(_difference(one.args[0], other), turned, name)
+            below = _half_line(_difference(Node("-", (one.args[0],)), other), turned, name)
+            if above is None or below is None:
+                return None
+            return common(above, below) if turned[0] in "<!" else united([*above, *below])
+    return _half_line(_difference(left, right), sign, name)
 
 
 def _half_line(difference: Node, sign: str, name: str) -> list[Interval] | None:

@@ -26,7 +26,10 @@ class Node:
 
     Args:
         op: "number", "symbol", "constant", "+", "*", "/", "^", "-", "pm", "mp", "degree", "!", "!!", "call" (a known function),
-            "unknown" (an unknown function), "block" or "transpose" (of `matrices`). args: its operands. name: of a symbol, constant or function. value: of a number.
+            "unknown" (an unknown function), "block" or "transpose" (of `matrices`).
+        args: The operands.
+        name: The name of a symbol, constant or function; the number of a block.
+        value: The value of a number.
     """
 
     op: str
@@ -258,10 +261,9 @@ class _Parser:
         return Node("unknown", tuple(args), name)
 
     def _command(self, name: str, token: str) -> Node:
-        if name in ("frac", "cfrac"):
-            return Node("/", (self._argument(), self._argument()))
-        if name == "binom":
-            return Node("call", (self._argument(), self._argument()), name)
+        if name in ("frac", "cfrac", "binom"):
+            both = (self._argument(), self._argument())
+            return Node("call", both, name) if name == "binom" else Node("/", both)
         if name == "sqrt":
             return self._root()
         if name in ("pi", "infty"):
@@ -272,14 +274,26 @@ class _Parser:
             return self._function(name)
         if name in GREEK:
             return Node("symbol", name=name + self._subscript())
-        if name == "block":
-            return Node("block", name=self._group_text())
-        if name == "transpose":
-            return Node("transpose", (self._argument(),))
+        if name in ("sum", "prod"):
+            return self._series(name)
+        if name in ("block", "transpose"):
+            return Node("block", name=self._group_text()) if name == "block" else Node("transpose", (self._argument(),))
         if token in ACCENTS:
             inner = self._group_text() if self._next == "{" else self._take()
             return Node("symbol", name=f"{name}({inner}){self._subscript()}")
         raise UndecidedError(f"{token} is not known")
+
+    def _series(self, name: str) -> Node:
+        """Return a sum or a product over an index as an unknown function of its bounds and of what stands after it."""
+        self._expect("_")
+        self._expect("{")
+        index = self._primary()
+        self._expect("=")
+        below = self._sum()
+        self._expect("}")
+        self._expect("^")
+        above = self._argument()
+        return Node("unknown", (index, below, above, self._product()), name)
 
     def _root(self) -> Node:
         degree = Node("number", value=Fraction(2))

@@ -19,7 +19,7 @@ from mpmath.libmp import mpf_cos_sin
 from tts.tasks.algebra.digests import CONTEXT, NOTHING, PRECISION, Value, digest, hashed, is_real, tidy, variable
 from tts.tasks.algebra.syntax import Node
 from tts.tasks.algebra.tokens import ANGLES, UndecidedError
-from tts.tasks.rational import length_of
+from tts.tasks.forms.rational import length_of
 
 # In bits.
 _LOSS = 2000  # of precision that cancellation may cost
@@ -80,8 +80,6 @@ class Evaluator:
             return self._call(node)
         if node.op == "^" and node.args[0] == Node("constant", name="e"):
             return self._exp(self._value(node.args[1], angle=angle))
-        if node.op in ("block", "transpose"):
-            raise UndecidedError("a matrix within a number")
         values = [self._value(each, angle=angle) for each in node.args]
         if node.op == "degree":
             return self.times(values[0], self.over(self._constant("pi"), Fraction(180))) if angle else values[0]
@@ -96,6 +94,8 @@ class Evaluator:
     def _combined(self, op: str, values: list[Value]) -> Value:
         if op in ("+", "*"):
             return functools.reduce(self.plus if op == "+" else self.times, values)
+        if op not in ("/", "^"):
+            raise UndecidedError("a matrix within a number")
         return (self.over if op == "/" else self._power)(*values)
 
     def _constant(self, name: str) -> Value:

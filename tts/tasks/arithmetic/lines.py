@@ -9,8 +9,8 @@ from typing import ClassVar, Final
 from tts.tasks.arithmetic.expression import OPERATORS, Step
 from tts.tasks.base import Task, folded
 from tts.tasks.extraction import final_answer
+from tts.tasks.forms.rational import rational
 from tts.tasks.framing import unknown_kind
-from tts.tasks.rational import rational
 
 ANSWER: Final = "A: "
 STEP_STOP: Final = ("\n",)

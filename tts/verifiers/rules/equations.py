@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from tts.tasks.rational import rational
+from tts.tasks.forms.rational import rational
 
 _ASKED = re.compile(
     r"(?:please\s+)?(?:solve(?:\s+the\s+equation)?(?:\s+for\s+[a-z])?\s*[:,]?|find\s+(?:all\s+)?(?:real\s+)?solutions?\s+(?:of|to|for)\s*:?)"

@@ -1,7 +1,7 @@
 r"""Units, percent and degree signs after a quantity, which are no part of an answer's value.
 
-After a number every word is a unit ("204 apples", "204人", "5 км"), save those that change what is said ("3 or more", "5 squared", "101 base
-2", "5 miles north"). A single letter is a unit only in `\text{}`: `5m` is a product.
+After a number every word is a unit ("204 apples", "204人", "5 км"), save those that change what is said ("3 or more", "5 squared",
+"5 miles north"). A single letter is a unit only in `\text{}`: `5m` is a product.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _MEANING_WORDS = """
 or and more less fewer least most million thousand billion trillion hundred dozen am pm a.m. p.m. ad bc ce bce mod if is are was when for
 not no to than base then but until factorial squared cubed choose plus minus times over divided halves half thirds fifths sixths sevenths
 eighths ninths tenths hundredths thousandths binary octal decimal hexadecimal hex north south east west early late above below negative
-remainder infinity pi und oder et ou mehr plus moins más o y или и modulo approximately inclusive exclusive millions thousands billions crore lakh
+remainder infinity pi und oder et ou mehr moins más o y или и modulo
+approximately inclusive exclusive millions thousands billions crore lakh
 """
 _MEANING = frozenset(_MEANING_WORDS.split())
 _ORIENTAL_MEANING = re.compile(
@@ -33,8 +34,50 @@ _ORIENTAL_MEANING = re.compile(
 )
 _ORIENTAL_UNITS = re.compile("千(?=[克米瓦卡赫帕焦])|百分点|左右$|多边形|和尚")
 _NAMES = frozenset(
-    "sin cos tan cot sec csc log ln exp max min gcd lcm sqrt arcsin arccos arctan sinh cosh tanh alpha beta gamma delta theta lambda sigma "
-    "omega phi psi rho eta tau chi inf oo cis det abs floor ceil frac".split()
+    [
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "log",
+        "ln",
+        "exp",
+        "max",
+        "min",
+        "gcd",
+        "lcm",
+        "sqrt",
+        "arcsin",
+        "arccos",
+        "arctan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "theta",
+        "lambda",
+        "sigma",
+        "omega",
+        "phi",
+        "psi",
+        "rho",
+        "eta",
+        "tau",
+        "chi",
+        "inf",
+        "oo",
+        "cis",
+        "det",
+        "abs",
+        "floor",
+        "ceil",
+        "frac",
+    ]
 )
 
 _COMMAND = r"\\(?:text|mathrm)"
@@ -44,12 +87,17 @@ _WRAPPED = re.compile(
     re.DOTALL,
 )
 _PLAIN = re.compile(r"(?P<quantity>.*?[^A-Za-z\\])(?P<unit>(?:sq(?:uare|\.)? |cubic )?[A-Za-z][A-Za-z/]+)\.?(?:\^\{?[23]\}?)?", re.DOTALL)
-_SIGN = re.compile(r"(?P<quantity>.*?) ?(?:\\?%|[£€¥₹₽₩₪₫₴¢]|(?:\^ ?\{? ?\\circ ?\}?|\\degree)(?: ?(?:\\(?:text|mathrm) ?\{ ?[CF] ?\}|[CF]))?)", re.DOTALL)
-_CURRENCY = re.compile(r"([+-]?) ?(?:(?:US|HK|NZ|[ACS])(?=\\?\$)|(?:USD|EUR|GBP|CNY|RMB|INR|JPY|CHF|US|Rs\.?) ?(?=[0-9.])|[£€¥₹₽₩₪₫₴¢]) ?\\?\$? ?")
+_SIGN = re.compile(
+    r"(?P<quantity>.*?) ?(?:\\?%|[£€¥₹₽₩₪₫₴¢]|(?:\^ ?\{? ?\\circ ?\}?|\\degree)(?: ?(?:\\(?:text|mathrm) ?\{ ?[CF] ?\}|[CF]))?)", re.DOTALL
+)
+_CURRENCY = re.compile(
+    r"([+-]?) ?(?:(?:US|HK|NZ|[ACS])(?=\\?\$)|(?:USD|EUR|GBP|CNY|RMB|INR|JPY|CHF|US|Rs\.?) ?(?=[0-9.])|[£€¥₹₽₩₪₫₴¢]) ?\\?\$? ?"
+)
 _ORDINAL = re.compile(r"([0-9]*(?:(?<!1)1(?=st)|(?<!1)2(?=nd)|(?<!1)3(?=rd)|(?:1[1-3]|[04-9])(?=th)))(?:st|nd|rd|th)")
 _RAISED_ORDINAL = re.compile(r"(?<=[0-9]) ?(?:\^ ?)?(?:\{ ?)?(?:\\(?:text|mathrm) ?\{ ?)?(st|nd|rd|th)[ }]*")
 _WORDS = re.compile(
-    r"(?P<quantity>[+-]?\.?[0-9](?:[0-9., ]*[0-9])?(?: ?\\frac\{[0-9]+\}\{[0-9]+\}|/[0-9]+)?|[+-]?\\frac\{[0-9]+\}\{[0-9]+\})(?P<unit>[^0-9\\]+)"
+    r"(?P<quantity>[+-]?\.?[0-9](?:[0-9., ]*[0-9])?(?: ?\\frac\{[0-9]+\}\{[0-9]+\}|/[0-9]+)?"
+    r"|[+-]?\\frac\{[0-9]+\}\{[0-9]+\})(?P<unit>[^0-9\\]+)"
 )
 _SCALED = re.compile(r"([+-]?[0-9][0-9,]*(?:\.[0-9]+)?) ?(万亿|億|亿|萬|万|千|百)(?![克米瓦卡赫帕焦字分])")
 _SCALES = {"万亿": 12, "億": 8, "亿": 8, "萬": 4, "万": 4, "千": 3, "百": 2}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-_MONTHS = "january february march april may june july august september october november december".split()
+_MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"]
 _MONTH_OF = {name: place for place, name in enumerate(_MONTHS, start=1)} | {name[:3]: place for place, name in enumerate(_MONTHS, start=1)}
 _MONTH_OF["sept"] = 9
 _MONTH = r"(?P<name>" + "|".join(sorted(_MONTH_OF, key=len, reverse=True)) + r")\b\.?"

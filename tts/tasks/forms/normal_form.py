@@ -6,8 +6,8 @@ By convention, as graders have it: a unit, a currency, a degree sign and a perce
 (`50\%` is `50`, `90^\circ` is `90`, `5\text{ cm}` is `5`). Neither is the variable that a value is given to (`x = 5` is `5`).
 A list without brackets and a set have no order. Numbers are exact: `0.50` is `1/2`, and `0.333` is not `1/3`.
 A whole number before a fraction is a mixed number. Thousands are separated by a comma without a plain space: `1, 234` are two numbers,
-`1,\! 234`, `1{,}234`, `1'234` and `1_234` are one. Times, dates, ranges and telephone numbers are no arithmetic (`tts.tasks.kinds`). An
-approximation after an exact value is dropped (`1/3\approx0.33`), and so is the word for one before a value.
+`1,\! 234`, `1{,}234`, `1'234` and `1_234` are one. Times, dates, ranges and telephone numbers are no arithmetic
+(`tts.tasks.forms.kinds`). An approximation after an exact value is dropped (`1/3\approx0.33`), and so is the word for one before a value.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from tts.tasks.characters import as_latex
-from tts.tasks.kinds import kind_form
-from tts.tasks.rational import rational
-from tts.tasks.spoken import counted, spoken
-from tts.tasks.structure import Parts, top_level_parts, unwrapped
-from tts.tasks.units import is_unit_text, strip_unit
+from tts.tasks.forms.characters import as_latex
+from tts.tasks.forms.kinds import kind_form
+from tts.tasks.forms.rational import rational
+from tts.tasks.forms.spoken import counted, spoken
+from tts.tasks.forms.structure import Parts, top_level_parts, unwrapped
+from tts.tasks.forms.units import is_unit_text, strip_unit
 
 # Longer answers are left as they are, and only their spaces are folded.
 MAX_CHARACTERS = 1000
@@ -30,7 +30,7 @@ _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt ?(?:([0-9]+)|\(([^()]*)\)|\{([^{}
 
 _FONTS = "textnormal|textrm|textbf|textit|textsf|texttt|textsl|textsc|textup|textmd|emph|mbox|hbox|bold|mathop|mathbin|ensuremath"
 _SPACE = r"(?:\\[!,;:> ]|~|\\(?:thin|med|thick|negthin)space(?![A-Za-z]))"
-_GROUP = rf"(?:\{{,\}} ?|,{_SPACE}+ ?|{_SPACE}+(?=[0-9]{{3}}(?![0-9]))|'|_)"
+_GROUP = rf"(?:\\text ?\{{,\}}| ?\{{ ?, ?\}} ?|,{_SPACE}+ ?|{_SPACE}+(?=[0-9]{{3}}(?![0-9]))|'|_)"
 _COMMANDS = {
     "lbrace": r"\\{", "rbrace": r"\\}", "le": r"\\leq", "ge": r"\\geq", "ne": r"\\neq", "langle": "(", "rangle": ")",
     "leqslant": r"\\leq", "geqslant": r"\\geq", "leqq": r"\\leq", "geqq": r"\\geq", "nless": r"\\geq", "ngtr": r"\\leq",
@@ -52,7 +52,10 @@ _REWRITES = tuple(
         (r"(?<!\\)\\[()\[\]]|\$", " "),
         (r"(?<=[0-9]) ?~ ?(?=[0-9])(?![0-9]{3}(?![0-9]))", " to "),
         (r"(?<!\\)\\[,;:> ](?= ?\\text)", " "),
-        (rf"(?<![0-9.,_A-Za-z}}'])[1-9][0-9]{{0,2}}(?:{_GROUP}[0-9]{{3}})+(?![0-9_'])", lambda match: re.sub("[^0-9]", "", match[0])),
+        (
+            rf"(?<![0-9._A-Za-z}}'])(?<![^\\],)[1-9][0-9]{{0,2}}(?:{_GROUP}[0-9]{{3}})+(?![0-9_'])",
+            lambda match: re.sub("[^0-9]", "", match[0]),
+        ),
         (r"(?<!\\)\\!|\\negthinspace(?![A-Za-z])", ""),
         (r"(?<!\\)\\[,;:> ]|~|\\q?quad(?![A-Za-z])|\\(?:displaystyle|enspace|(?:thin|med|thick)space)(?![A-Za-z])", " "),
         (r"\\(?:left|right)(?![A-Za-z])\s*\.?|\\[bB]igg?[lr]?(?![A-Za-z])", ""),
@@ -62,10 +65,14 @@ _REWRITES = tuple(
         (r"\\(?:text)?color ?\{[A-Za-z]+\}|\\h(?:space|skip)\*? ?\{[^{}]*\}|\\(?:boldsymbol|bm|pmb|underline|mathstrut)(?![A-Za-z])", ""),
         *((rf"\\{name}(?![A-Za-z])", replacement) for name, replacement in _COMMANDS.items()),
         (
-            r"\\\{ ?\\begin ?\{(array|aligned|matrix|gathered|align\*?|split)\} ?(?:\{[lcr| ]*\})?((?:(?!\\begin)[\s\S])*?)\\end ?\{\1\}(?! ?\\\})",
+            r"\\\{ ?\\begin ?\{(array|aligned|matrix|gathered|align\*?|split)\} ?(?:\{[lcr"
+            r"| ]*\})?((?:(?!\\begin)[\s\S])*?)\\end ?\{\1\}(?! ?\\\})",
             r"\\begin{cases}\2\\end{cases}",
         ),
-        (r"\\begin ?\{(?:aligned|align\*?|gathered|split)\}([\s\S]*?)\\end ?\{(?:aligned|align\*?|gathered|split)\}", r"\\begin{cases}\1\\end{cases}"),
+        (
+            r"\\begin ?\{(?:aligned|align\*?|gathered|split)\}([\s\S]*?)\\end ?\{(?:aligned|align\*?|gathered|split)\}",
+            r"\\begin{cases}\1\\end{cases}",
+        ),
         (r"(?<!\\)& ?(?=[=<>]|\\[lg]eq)", ""),
         (r"\\not ?=|(?<![0-9)])!=|(?<=[0-9)]) !=|=/=|<>", r"\\neq "),
         (r"<=|=<", r"\\leq "),
@@ -98,7 +105,8 @@ _TEXT = re.compile(r"\\(?:text|mathrm|mathbf) ?\{([^{}]*)\}")
 _WHOLE = re.compile(r"(?:\\(?:text|boxed|fbox) ?\{(?P<braced>.*)\})", re.DOTALL)
 _LEAD = re.compile(
     r"(?:(?:so|thus|hence|therefore),? )?(?:the )?(?:(?:final|correct) )?answer(?: is ?:?| ?:) ?"
-    r"|(?:approximately|approx\.?|about|roughly|around|exactly|nearly|circa|ca\.|\\approx|\\sim|大?约|大约|=) ?(?=[-+$£€¥0-9.(]|\\(?:frac|sqrt|text))",
+    r"|=(?!=) ?|(?:approximately|approx\.?|about|roughly|around|exactly|nearly|circa|ca\.|\\approx|\\sim|大?约"
+    r"|大约) ?(?=[-+$£€¥0-9.(]|\\(?:frac|sqrt|text))",
     re.IGNORECASE,
 )
 _LISTED = re.compile(r"(?<=[A-Za-z%]) ?,? (?:and|or) (?=[-+0-9])")
@@ -112,7 +120,8 @@ _NAME = re.compile(
     r"|\\frac\{[A-Z]{2}\}\{[A-Z]{2}\})"
 )
 _DERIVATIVE = re.compile(
-    r"\\frac ?\{ ?(?:d|\\partial)(?:\^[2-9])? ?[A-Za-z]? ?\} ?\{ ?(?:d|\\partial) ?[a-z](?:\^[2-9])? ?\}|d[a-z] ?/ ?d[a-z]|[a-zA-Z]'{1,3}(?:\([a-z]\))?"
+    r"\\frac ?\{ ?(?:d|\\partial)(?:\^[2-9])? ?[A-Za-z]? ?\} ?\{ ?(?:d|\\partial) ?[a-z](?:\^[2-9])? ?\}"
+    r"|d[a-z] ?/ ?d[a-z]|[a-zA-Z]'{1,3}(?:\([a-z]\))?"
 )
 _SOLVED = re.compile(r"([^=<>]+?) ?(?:=|\\in(?![A-Za-z])|(?<=[A-Za-z]) is (?=[-+$0-9\\(])) ?(.+)", re.DOTALL)
 _RELATION = re.compile(r"[=<>]|\\(?:leq|geq|neq|in)(?![A-Za-z])")
@@ -146,7 +155,7 @@ def normal_form(answer: str) -> str:
         text = pattern.sub(replacement, text)
     if _OVER in text:
         text = _OVER_ALL.sub(_fraction, _OVER_IN_BRACES.sub(_fraction, text))
-    text = _exact_side(_without_lead(text.strip().rstrip(_END)))
+    text = unwrapped(_exact_side(_without_lead(text.strip().rstrip(_END))), "{")
     if (kind := _kind_of(text, dash=_DASH.search(answer) is not None)) is not None:
         return kind
     text = strip_unit(_without_variable(text))
@@ -297,7 +306,7 @@ def _without_variable(text: str) -> str:
         return text
     value = strip_unit(match[2])
     is_value = _RELATION.search(value) is None and _LETTER.search(_COMMAND.sub("", value)) is None
-    return value if is_value else text
+    return value if is_value or is_words(_TEXT.sub(r"\1", value)) else text
 
 
 def _exact(text: str) -> str:

@@ -24,14 +24,37 @@ _RELATIONS = {
 }  # fmt: skip
 _GREEK = {
     unicodedata.lookup(f"GREEK SMALL LETTER {'LAMDA' if name == 'lambda' else name.upper()}"): name
-    for name in (
-        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega"
-    ).split()
+    for name in [
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "iota",
+        "kappa",
+        "lambda",
+        "mu",
+        "nu",
+        "xi",
+        "pi",
+        "rho",
+        "sigma",
+        "tau",
+        "upsilon",
+        "phi",
+        "chi",
+        "psi",
+        "omega",
+    ]
 } | {"Γ": "Gamma", "Δ": "Delta", "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega"}
 _CIRCLED = {chr(0x2460 + place): str(place + 1) for place in range(20)}
 _CIRCLED_RUN = re.compile("[①-⑳](?:[ ,、，和]*[①-⑳])*")
 _OTHER = {
-    "。": ".", "、": ",", "【": "[", "】": "]", "「": '"', "」": '"', "∶": ":", "‰": r"\permil ", "℃": "°C", "℉": "°F", "㎝": "cm", "㎜": "mm",
+    "。": ".", "、": ",", "【": "[", "】": "]", "「": '"', "」": '"', "∶": ":", "‰": r"\permil ", "℃": "°C", "℉": "°F",
+    "㎝": "cm", "㎜": "mm",
     "㎞": "km", "㎏": "kg", "㎎": "mg", "㎡": "m²", "㎥": "m³", "㎠": "cm²", "′": "'", "″": "''", "’": "'", "‘": "'", "“": '"',
     "”": '"', "⟨": "(", "⟩": ")", "〈": "(", "〉": ")", "∣": "|", "｜": "|",
 }  # fmt: skip

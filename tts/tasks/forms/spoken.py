@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from tts.tasks.rational import rational, rational_key
-from tts.tasks.units import is_unit_text
+from tts.tasks.forms.rational import rational, rational_key
+from tts.tasks.forms.units import is_unit_text
 
 _SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 _UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
