@@ -113,7 +113,7 @@ $(VENV)/.smollm2: $(VENV)/.demo
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.smollm2
-	$(PIP) -c constraints.txt -e ".[engine,math,json,experiments,reasoning-gym,serve,ray,docs,dev]"
+	$(PIP) -c constraints.txt -e ".[engine,math,math-verify,json,experiments,reasoning-gym,serve,ray,docs,dev]"
 	$(BIN)/python -c "import tts; tts.solve('What is 1 + 1?', 60)" # compiles the engine's kernels before two processes of tests both would
 	touch $@
 

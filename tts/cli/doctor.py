@@ -26,6 +26,7 @@ EXTRAS = {
     "math": ("mpmath",),
     "json": ("jsonschema",),
     "experiments": ("datasets", "matplotlib", "pyarrow", "pyyaml"),
+    "math-verify": ("math-verify",),
     "reasoning-gym": ("reasoning-gym",),
     "embeddings": ("sentence-transformers",),
     "telemetry": ("opentelemetry-api",),

@@ -16,6 +16,7 @@ TASKS = {
     "countdown": "tts.tasks.arithmetic.countdown_task:CountdownTask",
     "json": "tts.tasks.json:JsonTask",
     "math": "tts.tasks.math:MathTask",
+    "math_verify": "tts.tasks.math_verify:MathVerifyTask",
     "multiple_choice": "tts.tasks.multiple_choice:MultipleChoiceTask",
     "pocket": "tts.tasks.arithmetic.pocket:PocketTask",
     "reasoning_gym": "tts.tasks.reasoning_gym:ReasoningGymTask",

@@ -1,0 +1,127 @@
+r"""Mathematics graded by Math-Verify, for figures that must compare with published ones."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+
+from tts.errors import ConfigError, VerifierError, missing_extra, shown
+from tts.tasks.bounded_cache import BoundedCache
+from tts.tasks.forms.normal_form import MAX_CHARACTERS
+from tts.tasks.math import MathTask
+from tts.tasks.symbolic import SymbolicChecker
+from tts.tasks.worker import WorkerDiedError, WorkerNotStartedError, WorkerPool, positive, python_command
+
+PACKAGE = "math_verify"
+# Of the end of a text, in which Math-Verify looks for an answer.
+_MOST_READ = 20_000
+
+
+class MathVerifyTask(MathTask):
+    r"""The task `math` with another grader: an answer is right where Math-Verify finds it equal to the reference answer.
+
+    Math-Verify compares pairs, rounds numbers to six decimals, and treats reference and answer unlike, so its verdicts are no equivalence
+    relation. Votes and all other comparisons of answers with each other stay with the keys of `math`. It runs with its defaults in worker
+    processes, which are killed at the time limit; the answer counts as wrong then. Verdicts are kept.
+
+    Source: the package math-verify (Hugging Face). Departure: without `guess`, an answer is what `math` extracts, never a guess.
+
+    Args:
+        guess: Whether a text that states no answer gets the expression that Math-Verify finds in it, as programs have it that give whole
+            texts to Math-Verify.
+        time_limit_s: The seconds for one verdict, above 0 and finite.
+        checker: The computer of keys; None: one of its own.
+        marks: Texts that announce an answer in further languages, as of the task `math`.
+
+    Raises:
+        ConfigError: a parameter is out of its range.
+
+    Attributes:
+        timeouts: The verdicts that reached the time limit.
+        failures: The verdicts during which a worker ended.
+    """
+
+    def __init__(
+        self, *, guess: bool = False, time_limit_s: float = 20.0, checker: SymbolicChecker | None = None, marks: Sequence[str] = ()
+    ) -> None:
+        super().__init__(checker=checker, marks=marks)
+        if not isinstance(guess, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - it may come from a text
+            raise ConfigError(f"guess is {shown(guess)}, but must be True or False")
+        self.guess = guess
+        self.time_limit_s = positive("time_limit_s", time_limit_s)
+        self.timeouts = 0
+        self.failures = 0
+        self._workers = WorkerPool(python_command("tts.tasks.math_verify_worker"), start_limit_s=120.0)
+        self._replies: BoundedCache[tuple[str, ...], tuple[bool, str | None]] = BoundedCache(65_536)
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Its text form, by which results are distinguished."""
+        given = [f"guess={self.guess}"] * self.guess + [f"marks={self.marks!r}"] * bool(self.marks)
+        return f"math_verify({', '.join(given)})" if given else "math_verify"
+
+    def extract(self, text: str) -> str | None:
+        """Return the answer that is stated; with `guess` and without one, the expression that Math-Verify finds; else None.
+
+        Raises:
+            MissingDependency: math-verify is needed, and is not installed.
+            VerifierError: its process does not start.
+        """
+        answer = super().extract(text)
+        if answer is not None or not self.guess:
+            return answer
+        _, found = self._ask(text[-_MOST_READ:])
+        return found or None
+
+    def key(self, answer: str) -> str:
+        """Return the key of the task `math`, by which answers of models are equal."""
+        return super().key(answer)
+
+    def decide(self, a: str, b: str) -> bool | None:
+        """Return None: Math-Verify decides, in its process."""
+        del a, b
+        return None
+
+    def equivalent(self, a: str, b: str) -> bool:
+        """Whether an answer is right by a reference answer, as Math-Verify sees it.
+
+        Args:
+            a: The answer.
+            b: The reference answer; the two are not treated alike.
+
+        Raises:
+            MissingDependency: math-verify is not installed.
+            VerifierError: its process does not start.
+        """
+        if max(len(a), len(b)) > MAX_CHARACTERS:
+            return False
+        verdict, _ = self._ask(a, b)
+        return verdict
+
+    def close(self) -> None:
+        """End the workers; the next question starts others."""
+        super().close()
+        self._workers.close()
+
+    def _ask(self, *texts: str) -> tuple[bool, str | None]:
+        """Return the verdict on an answer and a reference, and the expression in a text."""
+        if (known := self._replies.get(texts)) is None:
+            if importlib.util.find_spec(PACKAGE) is None:
+                raise missing_extra("math-verify", "math-verify", "the task 'math_verify'")
+            known = self._reply(texts)
+            self._replies.put(texts, known)
+        return known
+
+    def _reply(self, texts: tuple[str, ...]) -> tuple[bool, str | None]:
+        try:
+            with self._workers.worker() as worker:
+                reply = worker.ask({"texts": texts}, self.time_limit_s)
+                found = reply.get("found")
+                return reply.get("verdict") is True, found if isinstance(found, str) else None
+        except TimeoutError:
+            self.timeouts += 1
+        except WorkerNotStartedError as failure:
+            raise VerifierError(f"Math-Verify does not start: {failure}") from failure
+        except WorkerDiedError:
+            self.failures += 1
+        return False, None
