@@ -55,7 +55,7 @@ def test_a_verdict_is_kept(task: MathVerifyTask) -> None:
     assert task.equivalent("8/2", "4") is True
     task.close()
     assert task.equivalent("8/2", "4") is True
-    assert task._workers.pids == ()
+    assert task.pids == ()
 
 
 def test_votes_stay_with_the_keys_of_math(task: MathVerifyTask) -> None:
@@ -80,7 +80,7 @@ def test_a_verdict_that_takes_too_long_is_wrong_and_counted() -> None:
     task = MathVerifyTask(time_limit_s=0.001)
     assert task.equivalent("9^{9^{9^{9}}}", "1") is False
     assert task.timeouts == 1
-    assert task._workers.pids == ()
+    assert task.pids == ()
     assert task.equivalent("9^{9^{9^{9}}}", "1") is False
     assert task.timeouts == 1, "it was asked again"
 

@@ -55,7 +55,12 @@ class MathVerifyTask(MathTask):
         self._replies: BoundedCache[tuple[str, ...], tuple[bool, str | None]] = BoundedCache(65_536)
 
     @property
-    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def pids(self) -> tuple[int, ...]:
+        """The process ids of the running workers of Math-Verify."""
+        return self._workers.pids
+
+    @property
+    def name(self) -> str:
         """Its text form, by which results are distinguished."""
         given = [f"guess={self.guess}"] * self.guess + [f"marks={self.marks!r}"] * bool(self.marks)
         return f"math_verify({', '.join(given)})" if given else "math_verify"

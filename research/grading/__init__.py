@@ -1,0 +1,1 @@
+"""Two graders of mathematical answers beside each other."""
