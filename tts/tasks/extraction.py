@@ -72,6 +72,13 @@ _REMARK = re.compile(
     r"|above|shown|found|to be|within|plausible)",
     re.IGNORECASE,
 )
+# A word in small letters that is no known answer is a remark, where an earlier marker states more.
+_ADJECTIVE = re.compile(r"(?:very |quite |more |less )?[a-z]{3,}(?: (?:for|to|as|if|when)\b.*)?")
+_PLAIN_ANSWER_WORDS = """
+yes no even odd true false zero one two three four five six seven eight nine ten eleven twelve none infinite infinity undefined impossible
+never both neither half north south east west red blue green black white yellow
+"""
+_PLAIN_ANSWERS = frozenset(_PLAIN_ANSWER_WORDS.split())
 _CONNECTIVE = (
     r"so|which|since|because|as|where|hence|thus|therefore|meaning|i\.?e\.?|that is|we|given|assuming|when|after|but|with|in|from|by|using|"
     r"altogether|total|rounded|respectively|making"
@@ -80,13 +87,18 @@ _WORD_AFTER_COMMA = (
     r"(?!and\b|or\b|pi\b|infinity\b|inf\b|oo\b|sqrt|sin|cos|tan|log|ln\b|exp|no\b|one\b|two\b|three\b|respectively\b)[a-z]{2,}"
 )
 _GOES_ON = re.compile(
-    rf",\s+(?:{_CONNECTIVE})\b|,\s+{_WORD_AFTER_COMMA}[^0-9$\\]*$|\s+(?:since|because|which|as required|so (?:we|the))\b"
+    r"\s+of\s+(?:the|an?|all|its|his|her|their)\b|\s+[—–-]+\s+(?!(?:sqrt|sin|cos|tan|log|ln|exp|pi)\b)[A-Za-z]{2,}"
+    rf"|,\s+(?:{_CONNECTIVE})\b|,\s+{_WORD_AFTER_COMMA}[^0-9$\\]*$|\s+(?:since|because|which|as required|so (?:we|the))\b"
     r"|\s+\((?!mod\b|sin\b|cos\b|base\b)(?:[a-z]{2,})\b(?![(=^])|(?<=[0-9a-z$)\]}}*%\0])[.!?]\s+(?=[A-Z\"“(\[*])|(?<=[0-9$)\]}}*%\0]);\s+[a-z]{2,}"
 )
 _MATH_SPAN = re.compile(r"\$[^$]*\$|\\\(.*?\\\)|\\\[.*?\\\]|\{[^{}]*\}")
 _VALUE_AT_END = re.compile(
     r"(?:\bis|\bare|\bequals|\bby|=|:)\s+(?P<value>[^a-z=]{1,80}?(?:\s*[a-z%°²³/]+\.?){0,3}|[a-z]+)\s*$", re.IGNORECASE
 )
+_FOREIGN_SENTENCE = re.compile(
+    r"[^0-9$\\]*[\u3040-\u9fff\uac00-\ud7af][^0-9$\\]*(?:是|为|為|等于|等於|有|は|=|：|:)\s*([^是为為=，。]*[0-9][^，。]*)。?"
+)
+_MONEY = re.compile(r"[$€£¥] ?[0-9][0-9,]*(?:\.[0-9]+)?|[0-9][0-9,]*(?:\.[0-9]+)? ?[$€£¥%]")
 _NUMBER = re.compile(r"-?\$?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?%?")
 _PROSE = re.compile(r"[A-Za-z]{2,}(?:['’][a-z]+)?")
 
@@ -176,13 +188,20 @@ def after_last_marker(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | N
         if stated is None:
             if count == 0 and not text[end : end + _WINDOW].strip(" \t\r\n*_$.`"):
                 return None  # the text breaks off where its answer would be
-        elif _REMARK.match(stated) is None or any(character.isdigit() for character in stated):
+        elif not _is_remark(stated):
             return stated
         elif len(stated.split()) <= _FEW_WORDS:
             fallback = fallback or stated
         if count >= _MOST_MARKERS:
             break
     return fallback
+
+
+def _is_remark(stated: str) -> bool:
+    """Whether what follows "the answer is" says something of the answer, and does not state it."""
+    if (match := _REMARK.match(stated)) is not None:
+        return not stated[match.end() :].lstrip(" ,:").startswith((*"0123456789$\\-+(", "the number")) or match[0].startswith("not")
+    return _ADJECTIVE.fullmatch(stated) is not None and stated not in _PLAIN_ANSWERS
 
 
 def final_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
@@ -278,12 +297,17 @@ def _value_in(line: str) -> str:
     goes_on = _GOES_ON.search(outside)
     if goes_on is not None and clean(line[: goes_on.start()]) and _has_value(line[: goes_on.start()]):
         line, outside = line[: goes_on.start()], outside[: goes_on.start()]
+    if (foreign := _FOREIGN_SENTENCE.fullmatch(line)) is not None:
+        return foreign[1]
     bare = _MATH_SPAN.sub(" ", line)
     if len(_PROSE.findall(bare)) < 3 or not any(character.isdigit() for character in line):
         return line
     trimmed = line.rstrip(" .*_")
     if (match := _VALUE_AT_END.search(trimmed)) is not None and any(character.isdigit() for character in match["value"]):
         return match["value"]
+    money = _MONEY.findall(trimmed)
+    if len(money) == 1 and trimmed.count("$") <= 1 and _PROSE.match(trimmed):
+        return money[0]
     numbers = _NUMBER.findall(trimmed)
     return numbers[0] if len(numbers) == 1 and _PROSE.match(trimmed) and "\\" not in line else line
 

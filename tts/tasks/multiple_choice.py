@@ -22,7 +22,8 @@ _FRAMING = Framing(
 )
 # What announces a letter beside the marks of an answer.
 CHOICE_MARKS: tuple[str, ...] = (
-    "correct option:", "correct option is", "correct choice:", "correct choice is", "correct letter is",
+    "correct:", "answer -", "i would go with", "correct option:", "correct option is", "correct choice:",
+    "correct choice is", "correct letter is",
     "correct statement is", "right option is",
     "best option is", "best choice is", "option:", "choice:", "my choice is", "i choose", "i would choose",
     "i pick", "i select", "i'd go with",
@@ -32,7 +33,7 @@ CHOICE_MARKS: tuple[str, ...] = (
     "选择", "选项是",
 )  # fmt: skip
 
-_WRAPPER = r"[\s*_`\"'$「【]*"
+_WRAPPER = r"[\s*_`\"'$「【<]*"
 _FILLER = (
     r"(?:(?:for sure|definitely|clearly|certainly|probably|likely|most likely|indeed|simply|therefore|thus"
     r"|obviously|option|choice|letter|answer"
@@ -46,16 +47,16 @@ _CHOICE = re.compile(
 )
 _ALTERNATIVE = re.compile(r"[\s*.,)\]]*(?:or|and|/|,|&|\+|-|=|<|>|或|和|、)\s*\(?[A-J0-9](?!\w)", re.IGNORECASE)
 _BOLD = re.compile(r"\*\*\s*\(?([A-J])\)?[.:)]?\s*\*\*")
+_SMALL = re.compile(r"[\s*_`\"'$:]*([a-j])[\s*_`\"'$.)]*")
 _PARENTHESISED = re.compile(r"\(([A-J])\)")
 # "A" and "I" are words too: before a small letter they are a choice only where the sentence goes on with a reason.
 _REASON = re.compile(r"\s*(?:because|since|as|for|due|which|non|not)\b")
 _CALLED_RIGHT = re.compile(
-    r"(?:(?:option|choice|answer|statement)\s+\(?(?P<named>[A-J])\)?|\((?P<enclosed>[A-J])\))[*_]*\s+(?:is|must be"
-    r"|seems)\s+(?:(?:the|definitely|clearly|therefore)\s+)*"
-    r"(?:correct|right|best|true|answer)\b",
+    r"(?:(?:option|choice|answer|statement)\s+\(?(?P<named>[A-J])\)?|\((?P<enclosed>[A-J])\)|(?<![\w'’])(?P<bare>(?-i:[A-J])))[*_]*"
+    r"\s+(?:is|must be|seems)\s+(?:(?:the|definitely|clearly|therefore)\s+)*(?:correct|right|best|true|answer)\b",
     re.IGNORECASE,
 )
-_WITH_TEXT = re.compile(r"(?:\(([A-J])\)|([A-J])[).:])\s*\S.*")
+_WITH_TEXT = re.compile(r"(?:\(([A-J])\)|([A-J])(?:[).:。、：]|(?=[\u4e00-\u9fff])))\s*\S.*")
 _OTHER_LETTER = re.compile(r"(?:\(([A-J])\)|(?<!\w)([A-J])[).:])\s")
 
 
@@ -114,6 +115,8 @@ class MultipleChoiceTask(Task):
         here, _, below = text[end:].partition("\n")
         rest = here if here.strip(" \t\r*_:$`") else below.lstrip(" \t\r\n*_").partition("\n")[0]
         choice = _stated_choice(rest)
+        if choice is None and (small := _SMALL.fullmatch(rest)) is not None:
+            return small[1].upper()
         if choice is None:
             named = set(_PARENTHESISED.findall(rest))
             return named.pop() if len(named) == 1 else None
@@ -127,7 +130,7 @@ def _boxed_choice(text: str) -> str | None:
 
 def _right_choice(text: str) -> str | None:
     """Return the choice that is called right, where no other one is."""
-    named = {(match["named"] or match["enclosed"]).upper() for match in _CALLED_RIGHT.finditer(text)}
+    named = {(match["named"] or match["enclosed"] or match["bare"]).upper() for match in _CALLED_RIGHT.finditer(text)}
     return named.pop() if len(named) == 1 else None
 
 
@@ -138,7 +141,7 @@ def _bold_choice(text: str) -> str | None:
 
 def _lone_choice(line: str) -> str | None:
     match = _CHOICE.fullmatch(line)
-    return _letter(match) if match is not None and not match["rest"].strip(" \t\r.)*_`$\"'}。」】") else None
+    return _letter(match) if match is not None and not match["rest"].strip(" \t\r.)*_`$\"'}。」】>") else None
 
 
 def _whole_choice(text: str) -> str | None:

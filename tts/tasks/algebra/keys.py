@@ -174,6 +174,8 @@ def _with_matrices(text: str, depth: int) -> str:
     if len(parts.items) > 1:
         return _items(parts, depth)
     value = evaluate(text)
+    if not isinstance(value, Node) and len(value) == len(value[0]) == 1:
+        value = value[0][0]
     if isinstance(value, Node):
         return relations.fingerprint(value)
     return _rows("", [[relations.fingerprint(cell) for cell in row] for row in value])

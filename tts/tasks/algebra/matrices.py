@@ -20,6 +20,7 @@ MATRIX = re.compile(
 )
 LINE_BREAK = re.compile(r"\\\\(?:\[[^\]]*\])?")
 _TRANSPOSED = re.compile(r"(\\block\{[0-9]+\}) ?\^(?:\{?(?:T|t|\\top|\\intercal|\\mathsf\{T\}|\\mathrm\{T\})\}?)")
+_DETERMINANT = re.compile(r"\\(?:det|operatorname\{det\}) ?\(?(\\block\{[0-9]+\})\)?")
 _LARGEST = 4  # rows of a determinant
 _MOST_ENTRIES = 64
 _MOST_TERMS = 4000
@@ -54,7 +55,8 @@ def evaluate(text: str) -> Matrix | Node:
         blocks.append(determinant(rows) if match[1] == "v" else rows)
         return rf"\block{{{len(blocks) - 1}}}"
 
-    bare = re.sub(r"\[(\\block\{[0-9]+\})\]", r"\1", MATRIX.sub(block, text))
+    bare = _DETERMINANT.sub(r"|\1|", MATRIX.sub(block, text))
+    bare = re.sub(r"\[(\\block\{[0-9]+\})\]", r"\1", bare)
     return _value(parse(_TRANSPOSED.sub(r"\\transpose{\1}", bare)), blocks)
 
 

@@ -26,6 +26,7 @@ from tts.tasks.forms.units import is_unit_text, strip_unit
 MAX_CHARACTERS = 1000
 
 _SIGN_ROOT = re.compile(r"\\sqrt +(?:([0-9]+)|\(([^()]*)\))")
+_CUBE_ROOT = re.compile(r"(?<![\\A-Za-z])(?:cbrt ?|∛ ?)(?:([0-9A-Za-z])|\(([^()]*)\)|\{([^{}]*)\})")
 _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt ?(?:([0-9]+)|\(([^()]*)\)|\{([^{}]*)\})")
 
 _FONTS = "textnormal|textrm|textbf|textit|textsf|texttt|textsl|textsc|textup|textmd|emph|mbox|hbox|bold|mathop|mathbin|ensuremath"
@@ -33,7 +34,8 @@ _SPACE = r"(?:\\[!,;:> ]|~|\\(?:thin|med|thick|negthin)space(?![A-Za-z]))"
 _GROUP = rf"(?:\\text ?\{{,\}}| ?\{{ ?, ?\}} ?|,{_SPACE}+ ?|{_SPACE}+(?=[0-9]{{3}}(?![0-9]))|'|_)"
 _COMMANDS = {
     "lbrace": r"\\{", "rbrace": r"\\}", "le": r"\\leq", "ge": r"\\geq", "ne": r"\\neq", "langle": "(", "rangle": ")",
-    "leqslant": r"\\leq", "geqslant": r"\\geq", "leqq": r"\\leq", "geqq": r"\\geq", "nless": r"\\geq", "ngtr": r"\\leq",
+    "leqslant": r"\\leq", "geqslant": r"\\geq", "leqq": r"\\leq", "geqq": r"\\geq", "nless": r"\\geq",
+    "ngtr": r"\\leq", "nleq": ">", "ngeq": "<",
     "lbrack": "[", "rbrack": "]", "bigcup": r"\\cup", "union": r"\\cup", "bigcap": r"\\cap", "simeq": r"\\approx", "colon": ":",
     "lor": " or ", "vee": " or ", "land": " and ", "wedge": " and ", "arcsec": "arcsec", "degree": r"^\\circ ", "percent": "%",
 }  # fmt: skip
@@ -41,6 +43,8 @@ _COMMANDS = {
 _REWRITES = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
+        (r"(?<=[0-9]) and (?:a|one)[ -]half", r" \\frac{1}{2}"),
+        (r"^\s*\{ ?([a-z] ?(?:\\in ?\\mathbb ?\{?R\}? ?)?(?:\||:|\\mid)[^{}]+)\}\s*$", r"\\{\1\\}"),
         (r"&lt;", "<"),
         (r"&gt;", ">"),
         (r"\\(?:" + _FONTS + r")(?= ?\{)", r"\\text"),
@@ -147,7 +151,7 @@ def normal_form(answer: str) -> str:
     if len(answer) > MAX_CHARACTERS:
         return " ".join(answer.split())
     text = answer if (dressed := _MARKDOWN.fullmatch(answer)) is None else dressed[2]
-    text = as_latex(text)
+    text = as_latex(_CUBE_ROOT.sub(r"\\sqrt[3]{\1\2\3}", text))
     text = _PLAIN_ROOT.sub(_root, _SIGN_ROOT.sub(_root, text))
     if "..." in text or "dots" in text:
         text = _ELLIPSIS.sub(r"\1\\overline{\2}", text)

@@ -54,8 +54,10 @@ def _quotient(match: re.Match[str]) -> Fraction:
 
 def _mixed(match: re.Match[str]) -> Fraction:
     sign, whole, *parts = match.groups()
-    numerator, denominator = (part for part in parts if part is not None)
-    return _sign(sign) * (int(whole) + Fraction(int(numerator), int(denominator)))
+    numerator, denominator = (int(part) for part in parts if part is not None)
+    if numerator >= denominator:  # no mixed number
+        raise ZeroDivisionError
+    return _sign(sign) * (int(whole) + Fraction(numerator, denominator))
 
 
 def _repeating(match: re.Match[str]) -> Fraction:

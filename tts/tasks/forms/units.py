@@ -33,52 +33,11 @@ _ORIENTAL_MEANING = re.compile(
     "[或和与及多余百千万亿兆负至到≤≥]|以[上下内外]|[上下左右]$|进制|分之|[东南西北]|または|以降|이상|이하|또는|그리고|と"
 )
 _ORIENTAL_UNITS = re.compile("千(?=[克米瓦卡赫帕焦])|百分点|左右$|多边形|和尚")
-_NAMES = frozenset(
-    [
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "log",
-        "ln",
-        "exp",
-        "max",
-        "min",
-        "gcd",
-        "lcm",
-        "sqrt",
-        "arcsin",
-        "arccos",
-        "arctan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "theta",
-        "lambda",
-        "sigma",
-        "omega",
-        "phi",
-        "psi",
-        "rho",
-        "eta",
-        "tau",
-        "chi",
-        "inf",
-        "oo",
-        "cis",
-        "det",
-        "abs",
-        "floor",
-        "ceil",
-        "frac",
-    ]
-)
+_FUNCTION_NAMES = """
+sin cos tan cot sec csc log ln exp max min gcd lcm sqrt arcsin arccos arctan sinh cosh tanh alpha beta gamma delta theta lambda sigma omega
+phi psi rho eta tau chi inf oo cis det abs floor ceil frac
+"""
+_NAMES = frozenset(_FUNCTION_NAMES.split())
 
 _COMMAND = r"\\(?:text|mathrm)"
 _WRAPPED = re.compile(
@@ -99,6 +58,9 @@ _WORDS = re.compile(
     r"(?P<quantity>[+-]?\.?[0-9](?:[0-9., ]*[0-9])?(?: ?\\frac\{[0-9]+\}\{[0-9]+\}|/[0-9]+)?"
     r"|[+-]?\\frac\{[0-9]+\}\{[0-9]+\})(?P<unit>[^0-9\\]+)"
 )
+# Words of another script, after any quantity; a symbol after a power of ten.
+_FOREIGN = re.compile(r"(?P<quantity>.*[0-9)}]) ?(?P<unit>[^\x00-\x7f][^0-9\\]*)", re.DOTALL)
+_MEASURED = re.compile(r"(?P<quantity>.*10 ?\^ ?(?:\{-?[0-9]+\}|-?[0-9]+)) ?(?P<unit>[A-Za-z/]+(?:\^-?[0-9])?)", re.DOTALL)
 _SCALED = re.compile(r"([+-]?[0-9][0-9,]*(?:\.[0-9]+)?) ?(万亿|億|亿|萬|万|千|百)(?![克米瓦卡赫帕焦字分])")
 _SCALES = {"万亿": 12, "億": 8, "亿": 8, "萬": 4, "万": 4, "千": 3, "百": 2}
 _QUANTITY_COMMANDS = re.compile(r"\\(?:frac|sqrt|pi|cdot|times)(?![A-Za-z])")
@@ -114,7 +76,7 @@ def strip_unit(text: str) -> str:
     """
     bare = _CURRENCY.sub(r"\1", text, count=1) if _CURRENCY.match(text) else text
     bare = _scaled(bare)
-    for pattern in (_WRAPPED, _SIGN, _PLAIN, _SIGN, _WORDS, _SIGN):
+    for pattern in (_WRAPPED, _SIGN, _PLAIN, _SIGN, _WORDS, _FOREIGN, _MEASURED, _SIGN):
         match = pattern.fullmatch(bare)
         if match is not None and _is_quantity(match["quantity"]) and (pattern is _SIGN or _is_unit(match)):
             bare = match["quantity"].strip()
@@ -155,8 +117,10 @@ def _is_quantity(text: str) -> bool:
 
 def _is_unit(match: re.Match[str]) -> bool:
     unit = match["unit"].strip()
-    if match.re is _WORDS:
+    if match.re in (_WORDS, _FOREIGN):
         return _are_words(match["unit"])
+    if match.re is _MEASURED:
+        return _is_symbol(unit)
     command = match.groupdict().get("command")
     words = unit.removeprefix("square ").removeprefix("sq ").removeprefix("sq. ").removeprefix("cubic ").split()
     if command is None or command == r"\mathrm":
