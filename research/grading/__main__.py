@@ -4,8 +4,8 @@
 
 Reads TTS_DATA_DIR/cases (`answer_pairs.jsonl`: a, b, equal, source; `outputs.jsonl`: text, task, answer, source), the samples of
 mathematics in TTS_DATA_DIR/pools, and FILE: lines of JSON with gold, pred, expected and file. A text of FILE is read as the answer that it
-states, else as the last expression between dollar signs, else as it is. Prints tables in Markdown. Needs the extras `math` and
-`math-verify`.
+states, else, where it is a sentence, as its last expression between delimiters of mathematics. Prints tables in Markdown. Needs the extras
+`math` and `math-verify`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import tts.tasks
 from tts.tasks.base import Task
 from tts.thoughts import THINK
 
-_DOLLARS = re.compile(r"\$\$(.+?)\$\$|\$([^$]+)\$", re.DOTALL)
+_DELIMITED = re.compile(r"\$\$(.+?)\$\$|\$([^$]+)\$|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
+_SHORT = 20  # characters outside of mathematics: the text is the answer
 _SOURCE = re.compile(r"(?:variant of )?([\w.-]+/[\w.-]+)?.*?(?:\(([a-z ]+)\))?")
 
 
@@ -48,7 +49,9 @@ def read_answer(task: Task, text: str) -> str:
     text = THINK.response(text)
     if (stated := task.extract(text)) is not None:
         return stated
-    spans = _DOLLARS.findall(text)
+    spans = _DELIMITED.findall(text)
+    if len(spans) > 1 and len(_DELIMITED.sub("", text)) <= _SHORT:
+        return text
     return next(part for part in spans[-1] if part) if spans else text
 
 

@@ -19,7 +19,7 @@ _BOX_TOKENS = re.compile(
 )
 _BETWEEN = re.compile(
     r"(?:[\s$,;、]|\\[()\[\],;! ]|\\q?quad|\\(?:text|mathrm) ?\{|\}|[.](?=\s*\\text)|and|or|和|或|以及|und|oder|et|ou"
-    r"|[A-Za-z](?:_[0-9])? ?=)*"
+    r"|[A-Za-z](?:_[0-9])? ?=|for part \([a-z]\))*"
 )
 _CONNECTED = re.compile(r"[,;、]|and|or|和|或|以及|und|oder|et|ou")
 _LONGEST_BETWEEN = 60
@@ -121,7 +121,7 @@ def all_boxed(text: str) -> str | None:
             text[earlier[0] + 1] != text[later[0] + 1]
             or len(between) > _LONGEST_BETWEEN
             or _BETWEEN.fullmatch(between) is None
-            or not _CONNECTED.search(between)
+            or not (between == "" or _CONNECTED.search(between))
         ):
             break
         contents.insert(0, earlier[2])

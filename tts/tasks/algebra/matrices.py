@@ -23,7 +23,7 @@ _TRANSPOSED = re.compile(r"(\\block\{[0-9]+\}) ?\^(?:\{?(?:T|t|\\top|\\intercal|
 _DETERMINANT = re.compile(r"\\(?:det|operatorname\{det\}) ?\(?(\\block\{[0-9]+\})\)?")
 _LARGEST = 4  # rows of a determinant
 _MOST_ENTRIES = 64
-_MOST_TERMS = 4000
+_MOST_TERMS = 1500
 
 Matrix = tuple[tuple[Node, ...], ...]
 

@@ -139,6 +139,10 @@ _INEQUALITY = re.compile(r"[<>]|\\(?:leq|geq|neq)(?![A-Za-z])|\\cup(?![A-Za-z])|
 _OR, _BOTH = re.compile(r" ?,? or (?=.*?[<>=\\(\[])"), re.compile(r" ?,? and (?=.*?[<>=\\(\[])")
 _FRENCH = re.compile(r"([\[\]])([^\[\](){},;]+[,;][^\[\](){},;]+)([\[\]])")
 _MINUTES = re.compile(r"([+-]?)([0-9]+)(?: ?\^ ?\\circ ?)([0-9]+(?:\.[0-9]+)?) ?'(?: ?([0-9]+(?:\.[0-9]+)?) ?(?:''|\"))?")
+# LaTeX that was escaped twice, as in files of JSON: a line break is followed by none of these names.
+_ESCAPED_TWICE = re.compile(
+    r"\\(?=\\(?:[dt]?frac|sqrt|left|right|[lg]eq?|neq?|pi|text|cdot|times|infty|cup|cap|pm|boxed|mathbb|in|circ|q?quad|approx|theta)(?![A-Za-z]))"
+)
 _DASH = re.compile(r"[0-9][^0-9–—]{0,8}(?:[–—]|--)[^0-9–—]{0,8}[0-9]")
 _WITH_WORDS = re.compile(r"(.*[0-9]) ?([^0-9]+)", re.DOTALL)
 _WORDS = re.compile(r"[A-Za-z][A-Za-z .,'-]*")
@@ -151,6 +155,8 @@ def normal_form(answer: str) -> str:
     if len(answer) > MAX_CHARACTERS:
         return " ".join(answer.split())
     text = answer if (dressed := _MARKDOWN.fullmatch(answer)) is None else dressed[2]
+    if r"\\" in text:
+        text = _ESCAPED_TWICE.sub("", text)
     text = as_latex(_CUBE_ROOT.sub(r"\\sqrt[3]{\1\2\3}", text))
     text = _PLAIN_ROOT.sub(_root, _SIGN_ROOT.sub(_root, text))
     if "..." in text or "dots" in text:
