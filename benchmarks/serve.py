@@ -50,11 +50,24 @@ def chat(number: int, *, stream: bool) -> dict[str, Any]:
     return {"model": "toy", "messages": [{"role": "user", "content": question(number)}], "seed": number, "stream": stream}
 
 
+def responses(number: int, *, stream: bool) -> dict[str, Any]:
+    return {"model": "toy", "input": question(number), "tts": {"seed": number}, "stream": stream, "store": False}
+
+
+def message(number: int, *, stream: bool) -> dict[str, Any]:
+    asked = [{"role": "user", "content": question(number)}]
+    return {"model": "toy", "messages": asked, "max_tokens": BUDGET, "tts": {"seed": number}, "stream": stream}
+
+
 KINDS = (
     Kind("asolve"),
     Kind("model list", "/v1/models"),
     Kind("chat", "/v1/chat/completions", lambda number: chat(number, stream=False)),
     Kind("chat, streamed", "/v1/chat/completions", lambda number: chat(number, stream=True)),
+    Kind("Responses", "/v1/responses", lambda number: responses(number, stream=False)),
+    Kind("Responses, streamed", "/v1/responses", lambda number: responses(number, stream=True)),
+    Kind("Messages", "/v1/messages", lambda number: message(number, stream=False)),
+    Kind("Messages, streamed", "/v1/messages", lambda number: message(number, stream=True)),
 )
 
 
