@@ -133,7 +133,18 @@ class Message:
 
     @classmethod
     def of(cls, role: str, parts: Iterable[Part]) -> Message:
-        """Return the message of these parts; calls and results of tools have lines of their own."""
+        """Return the message of some parts; calls and results of tools have lines of their own.
+
+        Args:
+            role: "system", "user" or "assistant".
+            parts: The parts, in order.
+
+        Example:
+            >>> import tts
+            >>> from tts.types import Picture
+            >>> tts.Message.of("user", ["What is it?", Picture("data:image/png;base64,AAAA")]).content
+            'What is it?[picture bde6da8e9d3902a8]'
+        """
         parts = tuple(parts)
         content, was_line = "", False
         for text, is_line in ((str(part), isinstance(part, ToolCall | ToolResult)) for part in parts):

@@ -11,6 +11,7 @@ A response is kept for its key in the gateway's store, unless its request has `s
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import math
 from typing import Any
@@ -20,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tts.backends.metadata import metadata_of
+from tts.errors import shown
 from tts.serve.archive import ResponseRecord
 from tts.serve.bodies import read_body
 from tts.serve.failures import ApiError, JsonReply, api_error
@@ -46,7 +48,10 @@ async def chat_completions(request: Request) -> Response:
 async def create_message(request: Request) -> Response:
     """Reply to a request for a message."""
     raw = await read_body(request)
-    return await _reply(request, messages, messages.read(parsed(raw), _gateway(request).config.limits), raw)
+    asked = messages.read(parsed(raw), _gateway(request).config.limits)
+    if beta := request.headers.get("anthropic-beta"):
+        asked = dataclasses.replace(asked, notes=(*asked.notes, f"the header anthropic-beta {shown(beta)} had no effect"))
+    return await _reply(request, messages, asked, raw)
 
 
 async def count_tokens(request: Request) -> Response:

@@ -124,6 +124,8 @@ def request_of(body: MessagesBody, limits: GatewayLimits) -> SearchRequest:
             raise refused(name, f"{name} is {shown(extra[name])}, but searches cannot honour it; leave it out", "unsupported")
     notes = [_REPORTED[name] for name in extra if name in _REPORTED]
     notes += unknown_fields(name for name in extra if name not in _IDLE and name not in _REPORTED and name not in _REFUSED)
+    if body.messages[-1].role == "assistant":
+        notes.append("the last turn is the assistant's: it is history, and the answer does not continue it")
     tools, choice, parallel = _tools(body, notes)
     thinking, output = body.thinking, body.output_config or OutputConfig()
     is_enabled = thinking is not None and thinking.type == "enabled"
