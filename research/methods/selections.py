@@ -27,7 +27,7 @@ from research.methods.choosing import Choices
 from research.methods.measuring import paired
 from tts.errors import TTSError
 from tts.experiments.analysis.pools import ProblemPool, pools_of
-from tts.experiments.analysis.replay import ReplayedCurve, replay
+from tts.experiments.analysis.replay import CHANCE, ReplayedCurve, replay
 from tts.experiments.store.store import Store, default_store
 from tts.experiments.study import config
 from tts.experiments.study.config import StudyConfig
@@ -91,7 +91,7 @@ def plans(size: int) -> dict[str, str]:
 
 def measured(pools: Sequence[ProblemPool], sizes: Sequence[int], draws: int) -> dict[str, list[ReplayedCurve]]:
     """Return a curve of one point for each selection and size."""
-    found: dict[str, list[ReplayedCurve]] = {}
+    found: dict[str, list[ReplayedCurve]] = {CHANCE: [one for size in sizes for one in replay(pools, [CHANCE], [size])]}
     for size in sizes:
         for name, selection in plans(size).items():
             found.setdefault(name, []).extend(replay(pools, [f"best_of_n | {selection}"], [size], draws=draws))

@@ -27,7 +27,7 @@ SELECTIONS = ("majority", "best", "weighted", "best_of_majority", "borda")
 RULES = (
     "unanimous(window=5)", "posterior", "sprt(preset='consol')", "mixture_sprt(preset='consol')", "sprt", "mixture_sprt",
 )  # fmt: skip
-PLANS = ("pass@k", *(f"best_of_n | {name}" for name in SELECTIONS))
+PLANS = ("pass@k", "random choice", *(f"best_of_n | {name}" for name in SELECTIONS))
 TREE = "game24_tot"
 _STOPS = """Stop rules with a majority vote, at most {} samples:
 
@@ -90,7 +90,7 @@ def replayed(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
         stops["cges"] = stopped(likely, "cges", [range(most)]), stopped(likely, "cges", shuffled)
     stops |= {f"auto, at most {most} each": allocated(pool, most, draws)}
     stops |= {f"auto, a total of {mean} a problem": allocated(pool, mean, draws, shared=True) for mean in totals}
-    return Replayed(pool, pool.replay(PLANS if scored else PLANS[:2], sizes, draws=draws), stops, notes)
+    return Replayed(pool, pool.replay(PLANS if scored else PLANS[:3], sizes, draws=draws), stops, notes)
 
 
 def allocated(pool: tts.Pool, size: int, draws: int, *, shared: bool = False) -> tuple[Stopped, Stopped]:

@@ -112,3 +112,28 @@ def test_without_pools_the_command_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("sys.argv", ["recorded", "--only", "dates"])
     with pytest.raises(SystemExit, match="TTS_DATA_DIR"):
         command.main()
+
+
+@has_pools
+def test_the_later_methods_have_a_row_for_each_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from research.methods import new_methods
+
+    monkeypatch.setattr(new_methods, "CHANCES", (0.75,))
+    monkeypatch.setattr("sys.argv", ["new_methods", "--problems", "2", "--draws", "2", "--out", str(tmp_path)])
+    new_methods.main()
+    page = (tmp_path / "new_methods.md").read_text(encoding="utf-8")
+    for plan in ("random choice", *new_methods.SELECTIONS, *new_methods.STOPS, *new_methods.JUDGED):
+        assert f"| `{plan}` |" in page
+    for plans in new_methods.TOY.values():
+        assert all(f"`{plan.replace('|', chr(92) + '|')}`" in page for plan in plans)
+    assert "| `random choice` | 38.2 " in page  # the mean of all samples of MATH-500, as the files have it
+
+
+def test_a_judge_of_a_known_law_is_right_as_often_as_it_says() -> None:
+    """Of two samples that differ a judge with the chance 1 always finds the right one; one with 1/2 is a coin."""
+    from research.methods.new_methods import judged_accuracy
+
+    sure, _ = judged_accuracy("knockout", 1 - 1e-9, 30)
+    coin, _ = judged_accuracy("knockout", 0.5, 30)
+    assert np.mean(sure) > np.mean(coin)
+    assert np.mean(sure) > 0.8  # any of eight, of chances from .1 to .6

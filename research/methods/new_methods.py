@@ -1,0 +1,219 @@
+"""Later selections, stop rules and strategies beside their baselines: recorded pools, judges of a known law, and the toy.
+
+    TTS_DATA_DIR=… python -m research.methods.new_methods [--problems 120] [--draws 60] [--out FOLDER]
+
+Replays selections by score and by length and the stop rule `pandora` on two recorded pools, holds tournaments with a judge whose errors are
+known, and runs `parallel_probe` and `diverse_beam` on the toy at equal tokens. Writes `new_methods.md`. It takes ten minutes of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tts
+from research.recorded.pools import folder, pool
+from tts.errors import TTSError
+from tts.experiments.analysis.replay import ReplayedCurve
+from tts.randomness import hash64
+from tts.statistics import Difference, Estimate, clustered_mean, paired_difference
+
+RESULTS = Path(__file__).parents[2] / "docs/results"
+POOLS = {"crucible": "MATH-500, Qwen2.5-1.5B, scores of a process model", "bestofn": "GSM8K, Qwen2.5-0.5B, mean log-probabilities"}
+SIZE = 16
+SELECTIONS = (
+    "majority", "best", "weighted", "weighted(temperature=0.1)", "pessimistic", "shortest", "last_finish",
+)  # fmt: skip
+STOPS = ("never", "pandora(price=0.01, least=4, horizon=16)", "pandora(price=0.001, least=4, horizon=16)")
+JUDGED = ("majority", "knockout", "league(opponents=1)", "swiss(matches=1)", "league(opponents=2)", "swiss", "genselect")
+CHANCES = (0.6, 0.75, 0.9)
+N = 8
+TOY = {
+    300: ("best_of_n | majority", "parallel_probe(every=8, stable=2, warmup=1, tokens=1)", "diverse_beam(branching=3)"),
+    900: ("best_of_n | majority", "parallel_probe(every=8, stable=2, warmup=1, tokens=1)", "diverse_beam(branching=3)"),
+}
+
+
+def crucible() -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of the pool of MATH-500: 24 samples of each of 40 problems, of three seeds."""
+    traces: dict[str, list[dict[str, Any]]] = {}
+    for seed in range(3):
+        text = (folder() / f"crucible_math500/math500-bestofn-seed{seed}.json").read_text(encoding="utf-8")
+        for record in json.loads(text)["records"]:
+            traces.setdefault(record["problem_id"], []).extend(record["traces"])
+    for problem, drawn in traces.items():
+        yield {
+            "problem": problem, "text": [t["text"] for t in drawn], "answer": [boxed(t["text"]) for t in drawn],
+            "correct": [t["correct"] for t in drawn], "scores": [t["prm_score"] for t in drawn], "tokens": [t["tokens"] for t in drawn],
+        }  # fmt: skip
+
+
+def bestofn() -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of the pool of GSM8K: 16 samples of each of 200 problems."""
+    with gzip.open(folder() / "bestofn_gsm8k/gsm8k_trajectories.jsonl.gz", "rt", encoding="utf-8") as file:
+        for row in map(json.loads, file):
+            drawn = row["trajectories"]
+            yield {
+                "problem": f"{row['gsm8k_id']}", "text": [t["text"] for t in drawn], "answer": [t["answer"] or "" for t in drawn],
+                "correct": [str(t["answer"]).strip() == str(row["gold"]).strip() for t in drawn],
+                "scores": [t["logprob"] for t in drawn], "tokens": [t["n_tokens"] for t in drawn],
+            }  # fmt: skip
+
+
+def boxed(text: str) -> str:
+    """Return what stands in the last box of a text, without white space; "" without one."""
+    start, depth = text.rfind("\\boxed{"), 0
+    for i in range(start + 6, len(text)) if start >= 0 else ():
+        depth += (text[i] == "{") - (text[i] == "}")
+        if depth == 0:
+            return re.sub(r"\s+", "", text[start + 7 : i])
+    return ""
+
+
+def loaded(name: str) -> tts.Pool:
+    """Return a pool by its name."""
+    rows = {"crucible": crucible, "bestofn": bestofn}.get(name)
+    return pool(name) if rows is None else tts.Pool.from_rows(rows(), name=name, model=POOLS[name], task="text", verdicts="given")
+
+
+def judged_accuracy(selection: str, chance: float, problems: int, seed: int = 0) -> tuple[list[float], float]:
+    """Return whether each problem is solved, and the mean number of verifier calls, with a judge of a known law.
+
+    Samples of a problem are right with a chance of its own, from .1 to .6, and wrong ones give one of four answers. Shown several solutions
+    the judge names a right one with the odds chance / (1 - chance) over each wrong one, whatever their order.
+    """
+    odds, solved, calls = chance / (1 - chance), list[float](), list[int]()
+    for i in range(problems):
+        share = 0.1 + 0.5 * (i + 0.5) / problems
+
+        def model(ask: tts.Ask, i: int = i, share: float = share) -> str:
+            asked = str(ask.prompt)
+            rng = np.random.default_rng(hash64(seed, i, asked, ask.seed))
+            shown = re.findall(r"The answer is (\d)\.", asked)
+            if '{"reason"' not in asked:
+                return f"The answer is {0 if rng.random() < share else rng.integers(1, 5)}."
+            weights = np.array([odds if answer == "0" else 1.0 for answer in shown])
+            named = int(rng.choice(len(shown), p=weights / weights.sum()))
+            return f'{{"best": {named + 1}}}' if '"best"' in asked else f'{{"better": "{"AB"[named]}"}}'
+
+        problem = tts.Problem(f"Problem {i}", answer="0")
+        found = tts.solve(
+            problem, tts.Budget(samples=1000), backend=model, task="math", verifier="judge(votes=1)",
+            strategy=f"best_of_n(n={N}) | {selection}", seed=seed,
+        )  # fmt: skip
+        solved.append(float(found.answer == "0"))
+        calls.append(found.usage.verifier_calls)
+    return solved, float(np.mean(calls))
+
+
+def toy_accuracy(plan: str, tokens: int, problems: int) -> list[float]:
+    """Return whether each of some sums is solved by the toy within so many tokens each."""
+    rng = np.random.default_rng(1)
+    sums = [rng.integers(1, 20, 10).tolist() for _ in range(problems)]
+    asked = [tts.Problem(" + ".join(map(str, of)), answer=f"{sum(of)}", id=f"{i}") for i, of in enumerate(sums)]
+    found = tts.solve_many(asked, each=tts.Budget(tokens=tokens), model="toy", verifier="none", strategy=plan)
+    return [float(one.answer == problem.answer) for one, problem in zip(found, asked, strict=True)]
+
+
+def in_percent(one: Estimate) -> str:
+    """Return an accuracy in percent, with its interval."""
+    return f"{100 * one.value:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
+
+
+def in_points(one: Difference) -> str:
+    """Return a difference in points with its interval, and McNemar's p-value."""
+    return f"{100 * one.mean.value:+.1f} [{100 * one.mean.low:+.1f}, {100 * one.mean.high:+.1f}] | {one.mcnemar:.3f}"
+
+
+def compare(rows: Mapping[str, Sequence[float]], base: str) -> dict[str, str]:
+    """Return the cells of accuracy, difference to a baseline and McNemar's p-value, by row."""
+    cells: dict[str, str] = {}
+    for name, values in rows.items():
+        rng = np.random.default_rng(0)
+        accuracy = in_percent(clustered_mean(values, rng=rng, bounds=(0.0, 1.0)))
+        cells[name] = f"{accuracy} | " + ("– | –" if name == base else in_points(paired_difference(values, rows[base], rng=rng)))
+    return cells
+
+
+def page(problems: int, draws: int) -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield from ("# Later selections and strategies beside their baselines", "")
+    yield from (f"Made by `python -m research.methods.new_methods --problems {problems} --draws {draws}`.", "")
+    yield "- Accuracy in percent and differences in points, with 95 % intervals by problem. One whose interval has 0 shows no gain."
+    yield "- p: McNemar's exact test of the problems on which the two differ, not adjusted for the number of tests."
+    yield "- The defaults of `pessimistic` and the temperature 0.1 of `weighted` were looked at on these pools, which favours them."
+    for name, words in POOLS.items():
+        yield from recorded(name, words, draws)
+    yield from judges(problems)
+    yield from toy(problems)
+
+
+def recorded(name: str, words: str, draws: int) -> Iterator[str]:
+    """Yield the tables of a recorded pool."""
+    of = loaded(name)
+    size = min(SIZE, max(len(one.drawn) for one in of.problems))
+    curves = of.replay(["random choice", *(f"best_of_n | {one}" for one in SELECTIONS)], [size], draws=draws)
+    yield from ("", f"## {words}", "", f"Selections of {size} samples; differences to `majority`.", "")
+    yield from ("| selection | accuracy | difference | p |", "| :-- | :-- | :-- | --: |")
+    cells = compare({one.curve.label: one.curve.shares[0].tolist() for one in curves}, "best_of_n | majority")
+    yield from (f"| `{label.removeprefix('best_of_n | ')}` | {cell} |" for label, cell in cells.items())
+    stops = of.replay([f"best_of_n | {one} | best" for one in STOPS], [size], draws=draws)
+    yield from ("", "Stop rules before `best`:", "", "| stop rule | accuracy | difference to `never` | p | samples | tokens |")
+    yield "| :-- | :-- | :-- | --: | --: | --: |"
+    cells = compare({one.curve.label: one.curve.shares[0].tolist() for one in stops}, f"best_of_n | {STOPS[0]} | best")
+    for one, cell in zip(stops, cells.values(), strict=True):
+        yield f"| `{STOPS[stops.index(one)]}` | {cell} | {costs(one, 'samples')} | {costs(one, 'generated_tokens')} |"
+
+
+def costs(one: ReplayedCurve, axis: str) -> str:
+    """Return a mean cost of a problem."""
+    return f"{float(one.curve.costs[axis][0]):,.1f}"
+
+
+def judges(problems: int) -> Iterator[str]:
+    """Yield the tables of judges of a known law."""
+    yield from ("", "## Judges of a known law", "")
+    yield f"{problems} problems, {N} samples each. The judge prefers a right solution to a wrong one with the chance that a table names."
+    yield "A comparison is two replies, one in each order; so is the question of `genselect`, where all eight have these odds."
+    for chance in CHANCES:
+        found = {name: judged_accuracy(name, chance, problems) for name in JUDGED}
+        yield from ("", f"### Right with a chance of {chance}", "", "| selection | accuracy | difference to `majority` | p | comparisons |")
+        yield "| :-- | :-- | :-- | --: | --: |"
+        cells = compare({name: solved for name, (solved, _) in found.items()}, "majority")
+        yield from (f"| `{name}` | {cell} | {found[name][1]:.1f} |" for name, cell in cells.items())
+
+
+def toy(problems: int) -> Iterator[str]:
+    """Yield the table of strategies on the toy."""
+    yield from ("", "## Strategies on the toy, without a verifier", "", f"{problems} sums of ten numbers, the same tokens for all.")
+    for tokens, plans in TOY.items():
+        yield from ("", f"### {tokens:,} tokens", "", "| plan | accuracy | difference | p |", "| :-- | :-- | :-- | --: |")
+        cells = compare({plan: toy_accuracy(plan, tokens, problems) for plan in plans}, plans[0])
+        yield from (f"| `{plan.replace('|', chr(92) + '|')}` | {cell} |" for plan, cell in cells.items())
+
+
+def main() -> None:
+    """Measure, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", type=int, default=120, help="of the judges and the toy")
+    parser.add_argument("--draws", type=int, default=60, help="random orders of a pool")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    try:
+        lines = list(page(options.problems, options.draws))
+    except TTSError as failure:
+        raise SystemExit(str(failure)) from None
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "new_methods.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(options.out / "new_methods.md")
+
+
+if __name__ == "__main__":
+    main()
