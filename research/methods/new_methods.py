@@ -80,7 +80,11 @@ def boxed(text: str) -> str:
 def loaded(name: str) -> tts.Pool:
     """Return a pool by its name."""
     rows = {"crucible": crucible, "bestofn": bestofn}.get(name)
-    return pool(name) if rows is None else tts.Pool.from_rows(rows(), name=name, model=POOLS[name], task="text", verdicts="given")
+    return (
+        pool(name)
+        if rows is None
+        else tts.Pool.from_rows(rows(), name=name, model=POOLS[name], task="text", verdicts="given", fields={"answer": "answer"})
+    )
 
 
 def judged_accuracy(selection: str, chance: float, problems: int, seed: int = 0) -> tuple[list[float], float]:

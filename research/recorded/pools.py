@@ -47,7 +47,7 @@ def folder() -> Path:
 def pool(name: str) -> tts.Pool:
     """Return a pool by its name; the verdicts are those of its source, where it has some."""
     rows = {"qwen25math": _qwen, "game24_cot": _cot, "game24_io": _io, "game24_tot": _tree, "dates": _dates}[name](folder() / _FILES[name])
-    return tts.Pool.from_rows(rows, name=name, model=MODELS[name], task="text", verdicts="given")
+    return tts.Pool.from_rows(rows, name=name, model=MODELS[name], task="text", verdicts="given", fields={"answer": "answer"})
 
 
 def figures(of: tts.Pool) -> Mapping[str, float]:
