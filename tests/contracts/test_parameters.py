@@ -127,6 +127,7 @@ OPTIONAL_HERE = {
     ("mixture_of_agents", "samples"),
     ("tree_of_thoughts", "max_tokens"),
     ("forest_of_thought", "max_tokens"),
+    ("self_refine", "stop"),
     ("self_verification", "verifications"),
     ("self_verification", "law"),
     ("self_verification", "max_tokens"),
