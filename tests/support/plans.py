@@ -162,6 +162,7 @@ def check(program: PlanProgram) -> str:
         first = solution.candidates[0]
         classes = {c.answer_class for c in solution.candidates if c.answer == solution.answer}
         assert first.answer_class in classes, f"{program}: answer {solution.answer!r}, first {first.answer!r}"
+    assert solution.stopped_by != "every row failed" or solution.failures, f"{program}: no row failed"
     check_failure(program, solution)
     check_spent(program, solution)
     for unit in program.budget.limits.keys() & {"tokens", "generated_tokens"}:

@@ -168,6 +168,12 @@ def test_every_proposal_is_charged_and_the_dead_are_dropped() -> None:
     assert {t.node for t in rejected} <= tree.pruned
 
 
+def test_chains_that_a_limit_keeps_from_beginning_have_not_failed() -> None:
+    solution = searched(make_run(PROBLEM, Budget(tokens=300), "power_sampling(chains=1000)", ToyBackend(LANGUAGE))).solution
+    assert (solution.stopped_by, solution.failures) == ("budget: tokens", {})
+    assert solution.candidates
+
+
 def test_chains_that_the_budget_cuts_are_candidates_only_where_none_is_whole() -> None:
     short = searched(make_run(PROBLEM, Budget(samples=4), "power_sampling(moves=20, block=100)", ToyBackend(LANGUAGE)))
     assert [c.index for c in short.solution.candidates] == [0]

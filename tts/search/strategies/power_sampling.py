@@ -135,15 +135,16 @@ class Walk:
         Raises:
             SearchEnded: the budget is used up, or a row failed three times.
         """
-        missing = list(which)
-        for _ in range(_TRIES):
+        missing, tries = list(which), 0
+        while missing:
+            if tries == _TRIES:
+                raise SearchEnded("every row failed")
+            unbegun = self.search.rows.unbegun
             made = await self.search.expand([self.ts[i] for i in missing], 1, until, temperature=1.0)
             for i, of in zip(missing, made, strict=True):
                 self.ts[i] = of[0] if of else self.ts[i]
             missing = [i for i, of in zip(missing, made, strict=True) if not of]
-            if not missing:
-                return
-        raise SearchEnded("every row failed")
+            tries += self.search.rows.unbegun == unbegun  # otherwise a limit kept rows from beginning, which the next call says
 
     async def move(self, which: Sequence[int], address: tuple[int, int], limit: int | None) -> None:
         """Propose another text for some chains, of at most so many tokens or to its end (None), and accept or reject it."""
