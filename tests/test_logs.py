@@ -107,3 +107,15 @@ def test_equal_lines_are_counted_beyond_a_limit():
     logger.error("another %s", "fault")
     lines = stream.getvalue().splitlines()
     assert lines == [*["no file is free"] * 3, "another fault", "no file is free (and 97 times more before)", "another fault"]
+
+
+def test_the_text_of_an_error_is_one_line_whatever_others_wrote() -> None:
+    def fails(ask: tts.Ask) -> tts.Answer:
+        raise ConnectionError("boom\nERROR forged \x1b[2J\r\u2028ERROR forged\x85")
+
+    with pytest.raises(tts.TTSError) as caught:
+        tts.solve("3 + 4", tts.Budget(samples=2), backend=fails, task="math")
+    assert str(caught.value).isprintable()
+    assert "boom ERROR forged \\x1b[2J" in str(caught.value)
+    assert caught.value.cause.isprintable()
+    assert tts.TTSError("a", hint="b\nc").hint == "b c"

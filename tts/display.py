@@ -17,7 +17,7 @@ def visible(text: str) -> str:
 
 def one_visible_line(text: str) -> str:
     """Return a text as one visible line: line ends become spaces."""
-    return visible(" ".join(text.splitlines()))
+    return text if text.isprintable() else visible(" ".join(text.splitlines()))
 
 
 def facts(title: str, rows: Iterable[tuple[str, object]]) -> str:

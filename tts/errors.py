@@ -19,9 +19,13 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tts.display import one_visible_line
+
 
 class TTSError(Exception):
     """The base of every error that this package raises on purpose.
+
+    Its text is one line: line ends of texts that others wrote become spaces, and characters that are not printed become escapes.
 
     Args:
         cause: one line: argument, value and rule.
@@ -42,9 +46,8 @@ class TTSError(Exception):
     partial: Any = None
 
     def __init__(self, cause: str, *, hint: str = "") -> None:
-        super().__init__(cause)
-        self.cause = cause
-        self.hint = hint
+        self.cause, self.hint = one_visible_line(cause), one_visible_line(hint)
+        super().__init__(self.cause)
 
     def __str__(self) -> str:
         return f"{self.cause} (hint: {self.hint})" if self.hint else self.cause
