@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import struct
 from collections.abc import Callable
@@ -117,3 +118,22 @@ def test_another_value_in_a_file_of_a_folder_is_read_or_refused_in_one_line(fold
         (tmp_path / one.name).write_bytes(one.read_bytes())
     (tmp_path / name).write_text(content)
     assert_read_or_refused(READERS[reader], damaged(tmp_path))
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_code_in_a_folder_never_runs_and_nobody_is_asked(folder, tmp_path, reader, monkeypatch):
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda question="": asked.append(question) or "y")
+    for one in folder.iterdir():
+        (tmp_path / one.name).write_bytes(one.read_bytes())
+    mark = tmp_path / "ran"
+    (tmp_path / "own.py").write_text(
+        f"open({str(mark)!r}, 'w').close()\nfrom transformers import LlamaConfig as Config, LlamaForCausalLM as Model\n"
+    )
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    refused = assert_read_or_refused(READERS[reader], damaged(tmp_path))
+    assert refused or reader == "tokenizer"  # a tokenizer that is not its own code is read
+    assert not mark.exists()
+    assert asked == []
