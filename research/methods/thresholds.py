@@ -30,6 +30,7 @@ LURES = (0.0, 0.02, 0.1)  # shares of wrong solutions that score high
 SIZES = (16, 32, 64)
 LAW_SIZES = (64, 256)
 _RARE = (0.05, 0.08, 0.12, 0.18, 0.25, 0.35)  # chances of the right answer
+_ANSWERS = {"answer": "answer"}  # the field has the answers of the model, and not the reference
 _CRUCIBLE = "crucible_math500/math500-bestofn-seed{}.json"
 
 
@@ -70,14 +71,17 @@ def law(size: int, lure: float, problems: int = 60) -> tts.Pool:
         texts = [f"{answer}" for answer in answers.tolist()]
         right = [answer == 0 for answer in answers.tolist()]
         rows.append({"problem": f"{problem}", "text": texts, "answer": texts, "correct": right, "scores": scores.tolist()})
-    return tts.Pool.from_rows(rows, name=f"law {lure:g}", task="text", verdicts="given")
+    return tts.Pool.from_rows(rows, fields=_ANSWERS, name=f"law {lure:g}", task="text", verdicts="given")
 
 
 def rewarded() -> Iterator[tuple[str, tts.Pool]]:
     """Yield recorded samples with rewards, by name; none where they are not present."""
     try:
         yield "Qwen2.5-Math's reward, MATH", recorded.pool("qwen25math")
-        yield "Skywork's process model, MATH", tts.Pool.from_rows(_crucible(), name="crucible", task="text", verdicts="given")
+        yield (
+            "Skywork's process model, MATH",
+            tts.Pool.from_rows(_crucible(), fields=_ANSWERS, name="crucible", task="text", verdicts="given"),
+        )
     except ConfigError:
         return
 

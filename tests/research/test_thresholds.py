@@ -58,3 +58,14 @@ def test_a_row_has_the_loss_to_its_best_threshold() -> None:
     assert lines[2].startswith("| one | 90.0 | 50.0 |")
     assert lines[-2].startswith("| **mean loss** | **20.0** | **20.0** |")
     assert lines[-1].startswith("| **largest loss** | **40.0** | **40.0** |")
+
+
+def test_the_law_is_a_pool_whose_wrong_answers_have_their_share_of_lures() -> None:
+    pool = thresholds.law(200, 0.1, problems=12)
+    drawn = [one for problem in pool.problems for one in problem.drawn]
+    right, wrong = ([one.scores["main"] for one in drawn if one.right is verdict] for verdict in (True, False))
+    assert len(drawn) == 12 * 200
+    assert min(right) >= 0.5
+    share = sum(score >= 0.9 for score in wrong) / len(wrong)
+    assert share == pytest.approx(0.1, abs=4 * (0.1 * 0.9 / len(wrong)) ** 0.5)
+    assert len(right) / len(drawn) == pytest.approx(1.03 / 6, abs=4 * (0.17 * 0.83 / len(drawn)) ** 0.5)
