@@ -158,3 +158,16 @@ def test_where_the_rest_pays_only_for_problems_that_need_nothing_it_is_over():
     grant = Allocator(values=Checked(Population.beta())).next(at)
     assert not grant.samples.any()
     assert grant.reason == "what is left pays for no sample where one would help"
+
+
+def test_where_votes_do_not_show_who_would_gain_the_rest_is_spent_evenly():
+    even = Allocator(values=Voted(Population.beta().with_twins(), 16), price=0.5, even=True)
+    grant = even.next(state(samples=[5, 3, 3, 4], leader=[5, 2, 2, 2], second=[0, 0, 0, 2], left=10.0))
+    assert grant.samples.tolist() == [0, 1, 1, 0]
+    assert grant.even
+    assert not grant.reason
+    assert even.next(state(samples=[5, 3, 3, 4], leader=[5, 2, 2, 2], left=1.0)).samples.tolist() == [0, 1, 0, 0]
+    timed = dataclasses.replace(state(samples=[3, 3], leader=[2, 2], left=8.0), waves=1.0)
+    assert even.next(timed).samples.tolist() == [4, 4], "there is no time for another wave"
+    dear = dataclasses.replace(state(samples=[3, 1], leader=[2, 1], left=2.0), cost=np.array([1.0, 3.0]))
+    assert "pays for no sample of the problems that have fewest" in even.next(dear).reason

@@ -53,7 +53,8 @@ def test_weights_count_as_shares_of_votes():
     candidates = [candidate(kind) for kind in (0, 0, 1, None)]
     assert Evidence.of(candidates) == Evidence(4, 2, 1, 2)
     assert Evidence.of(candidates, [0.5] * 4) == Evidence(4, 2, 1, 2)
-    assert Evidence.of(candidates, [0.1, 0.1, 0.7, 0.1]) == Evidence(4, 3, 1, 2)
+    assert Evidence.of(candidates, [0.1, 0.1, 1.0, 0.1]) == Evidence(4, 3, 1, 2)
+    assert Evidence.of(candidates, [0.01, 0.01, 0.1, 0.01]) == Evidence(4, 1, 1, 2)  # it is doubted like the others, if less
     assert Evidence.of(candidates, [0.0] * 4) == Evidence(4, 1, 0, 2)  # nobody believes any of them
     assert Evidence.of([candidate(None)] * 3, [0.5] * 3) == Evidence(3, 0, 0, 0)
     assert Evidence.of([]) == Evidence()

@@ -130,3 +130,30 @@ def test_a_check_takes_rare_votes_together_with_their_neighbours():
     population, other = Population.beta(0.5, 40.0, hopeless=0.0, trivial=0.0), Population.beta(0.9, 8.0)
     kinds, foreign = (rng.choice(len(each.weight), 60, p=each.weight) for each in (population, other))
     assert shift(population, *draw(population, kinds, 8, rng)) > 0.01 > shift(population, *draw(other, foreign, 8, rng))
+
+
+def test_votes_never_tell_a_kind_from_its_twin():
+    """However many problems are seen, the two keep the proportion that the prior gave them."""
+    prior = Population.beta().with_twins()
+    half = len(prior.rate) // 2
+    assert prior.rate[:half].tolist() == prior.lure[half:].tolist()
+    assert prior.weight.sum() == pytest.approx(1)
+    rng = np.random.default_rng(0)
+    right = rng.binomial(8, 0.15, 300)
+    lure = rng.binomial(8 - right, 0.6)
+    leader, second = np.maximum(right, lure), np.minimum(right, lure)
+    seen = prior.voted(np.maximum(leader, 1), np.where(second > 1, second, 0), np.full(300, 8))
+    learnt = prior.fitted(seen)
+    assert np.abs(learnt.weight - prior.weight).sum() > 0.5, "it has learnt how they agree"
+    known = (prior.weight[:half] > 1e-12) & (prior.weight[half:] > 1e-12)
+    before, after = (each.weight[:half][known] / each.weight[half:][known] for each in (prior, learnt))
+    assert after == pytest.approx(before, rel=1e-6)
+
+
+def test_an_answer_of_half_the_votes_beside_one_of_a_seventh_is_right_as_often_as_not():
+    prior = Population.beta().with_twins()
+    posterior = prior.posterior(prior.voted([128], [37], [256]))[0]
+    leads = prior.rate > prior.lure
+    assert 0.35 < posterior[leads].sum() < 0.55
+    sure = prior.posterior(prior.voted([250], [0], [256]))[0]
+    assert sure[leads].sum() > 0.75

@@ -112,6 +112,48 @@ def test_more_of_a_search_is_worth_what_its_curve_rises_by_where_votes_say_less_
     assert more.plan[0] == 0 or more.rate[0] <= (0.85 - 0.8) / 9 + 1e-9
 
 
+def rising_search(limits=None):
+    """Return the values of samples where a search rises steeply at first and goes on rising."""
+    table = np.array([0.3, 0.5, 0.6, 0.7, 0.8, 0.9]) * np.ones((len(RATES), 1))
+    known = model(**{"best_of_n | majority": 0.0 * COVERAGE, "beam | majority": table})
+    if limits is not None:
+        curves = {**known.curves, "beam | majority": dataclasses.replace(known.curves["beam | majority"], limits=limits)}
+        known = dataclasses.replace(known, curves=curves)
+    return Curved(known, tuple(known.curves), known.population)
+
+
+def test_a_search_gets_at_once_all_that_pays_its_price():
+    curved, at = rising_search(), state(samples=[4], leader=[1], left=40.0)
+    assert (curved.worth(at, 0.001).plan[0], curved.worth(at, 0.001).block[0]) == (1, 32), "no part of it is spent twice"
+    assert curved.worth(dataclasses.replace(at, left=20.0), 0.001).block[0] == 20
+    assert curved.worth(at, 0.018).block[0] == 8, "the ninth would add 0.017"
+
+
+def test_many_problems_share_what_is_left_at_one_price():
+    curved, at = rising_search(), state(samples=[4] * 8, leader=[1] * 8, left=80.0)
+    worth = curved.worth(at)
+    assert (worth.plan == 1).all()
+    assert 8 <= worth.block.max() <= 16, "ten each, and no 32 for two of them"
+    left, had = 80.0, np.zeros((8, 2), np.int64)
+    while not (grant := Allocator(values=curved, pilots=1).next(dataclasses.replace(at, left=left, had=had))).reason:
+        if not grant.plan.any():
+            break
+        left -= grant.samples.sum()
+        had[:, 1] = np.where(grant.plan == 1, grant.samples, had[:, 1])
+    assert (had[:, 1] > 0).all()
+    assert left >= 0
+
+
+def test_a_search_that_leaves_a_part_is_offered_where_its_limit_is_paid():
+    curved, at = rising_search(limits=2 * SIZES), state(samples=[4], leader=[1], left=20.0)
+    assert curved.worth(at, 0.001).block[0] == 10
+    assert curved.model.limit("beam | majority", np.array([10, 32])).tolist() == [20.0, 64.0]
+    assert rising_search().model.limit("beam | majority", np.array([10])).tolist() == [10.0]
+    read = PerformanceModel.from_json(curved.model.to_json())
+    assert read.curves["beam | majority"].limits.tolist() == (2 * SIZES).tolist()
+    assert read.curves["best_of_n | majority"].limits is None
+
+
 def test_one_strategy_leaves_nothing_to_choose():
     curved = Curved(model(**{"best_of_n | majority": COVERAGE}), ("best_of_n | majority",), Population.beta())
     worth = curved.worth(state(samples=[2, 4, 8], leader=[1, 2, 8], left=100.0))
@@ -181,8 +223,8 @@ def test_what_else_is_known_of_a_problem_counts_for_every_strategy():
     weight = known.population.weight * np.exp(evidence)
     told = dataclasses.replace(known.population, weight=weight / weight.sum())
     samples, plans = [0, 1, 3], tuple(known.curves)
-    found = Curved(known, plans, known.population).worth(ProblemStates.of(samples, 1.0, checked=True, evidence=np.tile(evidence, (3, 1))))
-    wanted = Curved(known, plans, told).worth(ProblemStates.of(samples, 1.0, checked=True))
+    found = Curved(known, plans, known.population).worth(ProblemStates.of(samples, 6.0, checked=True, evidence=np.tile(evidence, (3, 1))))
+    wanted = Curved(known, plans, told).worth(ProblemStates.of(samples, 6.0, checked=True))
     assert found.plan.tolist() == wanted.plan.tolist() == [1, 1, 1]
     assert found.rate == pytest.approx(wanted.rate)
     assert found.block.tolist() == wanted.block.tolist()

@@ -104,6 +104,13 @@ def refused(data, tmp_path):
         ((*CURVE, "accuracy", 24), ..., f"curves['{PLAIN}'].accuracy is [[0.0, "),
         ((*CURVE, "error", 0, 0), -0.5, f"curves['{PLAIN}'].error[0][0] is -0.5, but must be greater than or equal to 0"),
         ((*CURVE, "error", 0, 0), "0.1", f"curves['{PLAIN}'].error[0][0] is '0.1', but must be a valid number"),
+        ((*CURVE, "limits"), [1.0], f"curves['{PLAIN}']: limits has 1 values, but must have 6, one a size"),
+        (
+            (*CURVE, "limits"),
+            [1.0, 2.0, 3.5, 8.0, 16.0, 32.0],
+            f"curves['{PLAIN}']: limits[2] is 3.5, but must be at least 4, the size that it allowed",
+        ),
+        ((*CURVE, "limits"), [0.0] * 6, f"curves['{PLAIN}'].limits[0] is 0.0, but must be greater than 0"),
         (("gauges", "score"), [0] * 6, "gauges.score is 'score', but must be 'logprob' or 'probe'"),
         (("gauges", "probe"), [0] * 5, "gauges.probe is [0, 0, 0, 0, 0], but must have at least 6 items"),
         (

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("research.allocation.pair", reason="research is no part of the wheel")
 
+from research.allocation import countdown, lured
 from research.allocation.pair import divisions
 from research.allocation.pair.measuring import at_cost
 from tests.experiments.pools import written
@@ -63,3 +64,43 @@ def test_a_curve_is_read_between_its_points_and_not_beyond_them():
     assert at_cost(curve, 20.0).tolist() == pytest.approx([0.5, 0.25])
     assert at_cost(curve, 5.0).tolist() == [0.0, 0.0]
     assert at_cost(curve, 99.0).tolist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(("law", "lure"), [("half .9, half .15", 0.6), ("Beta(.3, 2)", 0.6), ("Beta(.5, .5)", 0.6)])
+def test_votes_of_lured_problems_are_not_made_surely_wrong(law, lure):
+    found = lured.compare(law, lured.laws()[law], lure, 8, 200, 4)
+    assert found.gain >= -lured.ALLOWED - 3 * max(found.error, 0.002)
+    assert found.checked > found.uniform, "a checker gains whatever votes do"
+    assert found.checked <= found.oracle + 0.01
+
+
+def test_votes_still_find_the_right_answer_where_wrong_ones_differ():
+    found = lured.compare("half .9, half .15", lured.laws()["half .9, half .15"], 0.1, 8, 200, 3)
+    assert found.gain > 0.08
+
+
+def test_a_page_says_when_votes_cannot_be_trusted():
+    line = lured.Line("Beta(.3, 2)", 0.6, 8, 0.15, 0.13, -0.02, 0.001, 0.3, 0.4)
+    text = "\n".join(lured.page([line], "python -m x", 200, 40))
+    assert "**does not hold** (the least gain is -0.0200)" in text
+    assert "**holds**" in "\n".join(lured.page([line._replace(gain=-0.004)], "python -m x", 200, 40))
+
+
+def test_choices_among_methods_are_told_apart():
+    def curve(*shares):
+        right = np.array([shares], dtype=float)
+        return Curve(
+            label="x", dataset="d", model="m", costs={"tokens": np.array([10.0])}, accuracy=accuracies(right, np.random.default_rng(0)),
+            shares=right, problems=["a", "b", "c", "d"], seeds=[0],
+        )  # fmt: skip
+
+    test = {"A*": curve(1, 1, 0, 0), "REBASE": curve(0, 1, 1, 0), "auto": curve(1, 1, 1, 0)}
+    validation = {"A*": curve(0, 0, 0, 0), "REBASE": curve(1, 0, 0, 0)}
+    found = {row.name: row for row in countdown.rows(test, validation, [124])}
+    assert found[countdown.BEST].chosen == {124: "REBASE"}
+    assert found[countdown.BEST].right[124].tolist() == [0, 1, 1, 0]
+    assert found[countdown.RANDOM].right[124].tolist() == [0.5, 1, 0.5, 0]
+    assert found[countdown.HINDSIGHT].right[124].tolist() == [1, 1, 1, 0]
+    text = "\n".join(countdown.page(list(found.values()), [124], 4, "python -m x"))
+    assert "within 2 points of the best single method at 124 tokens" in text
+    assert "(REBASE)" in text

@@ -31,6 +31,7 @@ class WaveGrant:
         samples: [P], how many more each problem may draw. plan: [P], what to do with them; see `Worth`.
         rate: [P], what each further sample was worth. price: the least rate for a cost of 1 that was served.
         reason: why the division is over; "" while it goes on. hurried: whether the wave is wider because time presses.
+        even: whether the problems with fewest samples were served, because nothing is known to be worth its price.
     """
 
     samples: Whole
@@ -39,6 +40,7 @@ class WaveGrant:
     price: float
     reason: str = ""
     hurried: bool = False
+    even: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class Allocator:
         share: the part that one wave may spend of what is left, and of the cost of one round over all worthwhile problems, in (0, 1].
             After a part of a round, the problems served first may again be worth more than the rest.
         price: right answers that a cost of 1 must bring. Below this price, the rest is not spent.
+        even: whether the rest is then spent evenly instead, on the problems with fewest samples. No problem is favoured where votes do
+            not show which of them would gain.
 
     Example:
         >>> import tts
@@ -75,6 +79,7 @@ class Allocator:
     growth: float = 0.05
     share: float = 0.1
     price: float = 0.0
+    even: bool = False
 
     def __post_init__(self) -> None:
         check_int("pilots", self.pilots, 1, optional=False)
@@ -100,9 +105,11 @@ class Allocator:
         if (pilots := self._pilots(state)).any():
             cut = bool(pilots.sum() > 1 and state.due(pilots).sum() > state.left)
             return dataclasses.replace(nothing, samples=pilots, price=self.price, hurried=cut)
-        worth = self.values.worth(state)
+        worth = self.values.worth(state, self.price)
         value = np.where(state.open, worth.rate / state.cost, 0.0)
         served = np.flatnonzero(value > self.price)
+        if not len(served) and self.even:
+            return self._spread(state, nothing)
         if not len(served):
             return dataclasses.replace(nothing, rate=worth.rate, reason="more samples are worth less than their price")
         served = served[np.argsort(-value[served], kind="stable")]
@@ -124,6 +131,17 @@ class Allocator:
         if not samples.any():
             return dataclasses.replace(nothing, rate=worth.rate, reason="what is left pays for no sample where one would help")
         return WaveGrant(samples, plan, worth.rate, float(value[samples > 0].min()), hurried=due > calm)
+
+    @staticmethod
+    def _spread(state: ProblemStates, nothing: WaveGrant) -> WaveGrant:
+        """Return one sample for each problem that has fewest, as far as what is left pays; more where time presses."""
+        behind = state.open & (state.samples == state.samples[state.open].min())
+        served = behind & (np.cumsum(behind * state.cost) <= state.left)
+        if not served.any():
+            return dataclasses.replace(nothing, reason="what is left pays for no sample of the problems that have fewest")
+        cost = float(state.cost[served].sum())
+        rounds = max(1, int(state.left / state.waves / cost + 1e-6))
+        return dataclasses.replace(nothing, samples=served * rounds, even=True, hurried=rounds > 1)
 
     def _pilots(self, state: ProblemStates) -> Whole:
         """Return first samples for the problems that have fewer than all should: as many as the budget pays for all, or one for some."""

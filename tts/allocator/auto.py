@@ -7,9 +7,12 @@ single sample is better at another temperature than the run's (mostly a greedy o
 
 If the selection uses a verifier, scores are computed as samples come. A checker's verdict (the greatest score of an oracle, or of `rules`)
 ends a problem, and without a performance model the value of a sample is then the chance that it is right (`Checked`). Any other verifier's
-scores weight the votes as the selection does: the leading answer's share of the votes is its share of the weight. So a constant score
-changes nothing, and a confident one settles the problem. That is our choice. Scores are not used as further evidence of difficulty: when
-counted twice, they cost up to six points of accuracy in simulation. Evidence from the prompt or log-probabilities gained up to eight.
+scores weight the votes (`Evidence.of`): a constant score changes nothing, and a confident one settles the problem. That is our choice.
+Scores are not used as further evidence of difficulty: when counted twice, they cost up to six points of accuracy in simulation. Evidence
+from the prompt or log-probabilities gained up to eight. The candidates of a search are no votes, for they depend on each other.
+
+Where votes alone divide a total, and no performance model is known, votes never tell a right answer from a wrong one that is given as often
+(`Population.with_twins`). Problems that votes do not tell apart get equally many samples (`Allocator.even`), which no votes make worse.
 
 A strategy of the performance model may use other models, as in `best_of_n(writer='large')`. So `auto` also chooses the model, by its
 accuracy and price. The policy should be the cheapest. It draws the pilots, and only its samples are evidence of difficulty. If a strategy
@@ -59,6 +62,7 @@ _ROOM = (64, 128)  # votes that are told apart, for few and for many samples a p
 _PILOTS = 4
 _COMPARED = 3  # pilots of each of many problems, where dearer models may be used: one vote does not tell hard ones apart
 _PRICE, _CERTAINTY = 0.001, 4.0
+_VOTES_PRICE = 0.001  # of a sample where votes alone decide among problems: below it the rest is divided evenly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +72,12 @@ class Auto(Strategy):
     Args:
         n: most plain samples, at least 1; None: as many as the budget pays and are worth it. Of many problems that share a total
             each gets at most 16, or, if that is more, eight times what the total pays for it.
-        pilots: samples before the first decision, at least 1. None: for a problem with its own budget 4, or 1 with `mean`. For each of
-            several that share a total 1, or 3 if the performance model has other models and there is no checker.
+        pilots: samples before the first decision, at least 1. None: for a problem with its own budget 4, or 1 with `mean` or where the
+            performance model has other strategies. For each of several that share a total 1, or 3 if the performance model has other
+            models and there is no checker.
         price: gain in the chance of a right answer below which no sample is drawn, at least 0. At 0, samples are drawn while they add
-            anything. None: the price that follows from `mean`, otherwise 0.001; under a shared total 0.
+            anything. None: the price that follows from `mean`, otherwise 0.001; under a shared total 0. Where votes alone divide a total,
+            None is 0.001 too, under a prior by which wrong answers may lead, and the rest goes evenly to the problems with fewest samples.
         model: a performance model, the name of one that ships or the path of a file (`tts fit`). None: one that ships and fits, if any;
             otherwise verdicts or votes decide, with a prior over problems of all difficulties.
         verifier: the role whose scores are computed as samples are drawn. None: "main"; if only other roles are used, the first role of
@@ -134,8 +140,9 @@ class Auto(Strategy):
         """Run round after round, until a round grants nothing."""
         probe, had = await self._probed(search), dict[int, int]()
         answer = slice(None)  # the candidates that choose it
+        others = set[int]()  # indices of candidates of other strategies
         while True:
-            found = dataclasses.replace(await self._found(search), probe=probe)
+            found = dataclasses.replace(await self._found(search, others), probe=probe)
             step = await self.next_round(search, found, had)
             if step.why:
                 agree = "one is accepted" if found.solved else f"{found.agreeing} agree"
@@ -151,6 +158,8 @@ class Auto(Strategy):
                     await self._drawn(search, step.samples)
             except SearchEnded as end:
                 ended = end
+            if step.plan:
+                others.update(range(first, len(search.candidates)))
             strategy = parse(self.plans()[step.plan]).strategy
             if other_models(strategy) and not found.checked and any(c.answer is not None for c in search.candidates[first:]):
                 answer = slice(first, len(search.candidates))
@@ -212,7 +221,9 @@ class Auto(Strategy):
             await strategy.run(search)
             return
         account = search.account
-        amounts = {unit: step.samples * rows.sizes.sample_cost("policy", unit) for unit in account.units}
+        known = shipped.load(str(self.model))
+        allowed = float(known.limit(self.plans()[step.plan], np.array([step.samples]))[0])
+        amounts = {unit: int(allowed * rows.sizes.sample_cost("policy", unit)) for unit in account.units}
         if not any(amount < account.available(unit) for unit, amount in amounts.items()):
             await strategy.run(search)
             return
@@ -232,10 +243,16 @@ class Auto(Strategy):
         if samples:
             await search.complete([search.root], n=samples)
 
-    async def _found(self, search: Search) -> Evidence:
-        """Return the evidence from the candidates, with their scores if the selection needs all of these in any case."""
+    async def _found(self, search: Search, others: Collection[int]) -> Evidence:
+        """Return the evidence from plain samples, with their scores if the selection needs all of these in any case.
+
+        Args:
+            search: The search.
+            others: The indices of candidates of other strategies.
+        """
         every = search.candidates
-        candidates = [c for c in every if c.trajectory.model == "policy"]
+        is_sample = [place not in others and c.trajectory.model == "policy" for place, c in enumerate(every)]
+        candidates = [c for c, own in zip(every, is_sample, strict=True) if own]
         beside = len(every) - len(candidates)
         found = dataclasses.replace(Evidence.of(candidates), logprob=_mean(_logprob(c) for c in candidates), beside=beside)
         role = self.verifier or "main"
@@ -244,12 +261,13 @@ class Auto(Strategy):
             return found
         verifier = scoring.get(role)
         if not every:
-            return Evidence(checked=proves(verifier))
+            return Evidence(checked=proves(verifier), weighted=True)
         scores = await search.score([c.trajectory for c in every], role, required=False)
-        units = to_unit(scores, range_of(verifier, scores))[[c.trajectory.model == "policy" for c in every]]
+        units = to_unit(scores, range_of(verifier, scores))[is_sample]
         if not np.isnan(units).all():
             weighted = Evidence.of(candidates, np.nan_to_num(units, nan=0.0).tolist())
             found = dataclasses.replace(weighted, logprob=found.logprob, beside=beside)
+        found = dataclasses.replace(found, weighted=True)
         if not proves(verifier):
             return found
         accepted = any(c.answer is not None and score == verifier.range[1] for c, score in zip(every, scores.tolist(), strict=True))
@@ -283,18 +301,21 @@ class Auto(Strategy):
             return ()
         return tuple(text for text in shipped.load(self.model).curves if not draws_plain(parse(text).strategy))
 
-    def values(self, *, checked: bool = False, each: float = 0.0) -> Values:
+    def values(self, *, checked: bool = False, each: float = 0.0, twins: bool = False) -> Values:
         """Return the values of samples, before any is drawn.
 
         Args:
-            checked: whether a checker judges them. each: samples of a problem that are to be expected.
+            checked: Whether a checker judges them.
+            each: The samples of a problem that are to be expected.
+            twins: Whether a wrong answer may lead as often as a right one, as far as votes tell; see `Population.with_twins`. It
+                concerns votes without a performance model alone.
 
         Raises:
             ConfigError: the performance model cannot be read, or has no curve of plain samples.
         """
         guess = None if self.expected is None else Guess(self.expected, _CERTAINTY if self.certainty is None else self.certainty)
         known = None if self.model is None else shipped.load(self.model)
-        return _values(known, None if checked else _ROOM[each > _ROOM[0] // 4], guess)
+        return _values(known, None if checked else _ROOM[each > _ROOM[0] // 4], guess, twins=twins)
 
     def state(self, found: Mapping[str, Any], cost: Floats, left: float, **more: Any) -> ProblemStates:
         """Return the allocator's state of problems; of `Evidence`, each field [P]. more: other fields of the state."""
@@ -305,15 +326,26 @@ class Auto(Strategy):
             checked=checked, evidence=evidence, beside=found.get("beside"), **more,
         )  # fmt: skip
 
-    def allocator(self, *, alone: bool, checked: bool = False, each: float = 0.0) -> Allocator:
-        """Return the allocator. Waves at most double for a single problem, and are small for many. Other arguments: as in `values`."""
-        values = self.values(checked=checked, each=each)
+    def allocator(self, *, alone: bool, checked: bool = False, weighted: bool = False, each: float = 0.0) -> Allocator:
+        """Return the allocator. Waves at most double for a single problem, and are small for many.
+
+        Args:
+            alone: Whether the problem has a budget of its own.
+            checked: Whether a checker judges samples.
+            weighted: Whether the scores of another verifier weigh the votes.
+            each: The samples of a problem that are to be expected.
+        """
+        by_votes = not (alone or checked or weighted or self.model) and self.price is None
+        values = self.values(checked=checked, each=each, twins=by_votes)
         price = (_PRICE if alone else 0.0) if self.price is None else self.price
         if alone and self.mean is not None:
             return Allocator(values=values, pilots=self.pilots or 1, growth=0.25, share=1.0, price=values.price(self.mean))
         if alone:
-            return Allocator(values=values, pilots=self.pilots or _PILOTS, growth=0.5, share=1.0, price=price)
+            first = _PILOTS if len(self.plans()) == 1 else 1  # a search needs what pilots would spend, and begins without them
+            return Allocator(values=values, pilots=self.pilots or first, growth=0.5, share=1.0, price=price)
         few = _COMPARED if self._unit is not None and not checked else 1
+        if by_votes:
+            return Allocator(values=values, pilots=self.pilots or few, price=_VOTES_PRICE, even=True)
         return Allocator(values=values, pilots=self.pilots or few, price=price)
 
     def default_selection(self, *, verified: bool) -> Selection:
@@ -368,9 +400,11 @@ def _mean(values: Iterable[float]) -> float:
 
 
 @lru_cache(maxsize=8)
-def _values(known: PerformanceModel | None, room: int | None, guess: Guess | None) -> Values:
+def _values(known: PerformanceModel | None, room: int | None, guess: Guess | None, *, twins: bool) -> Values:
     """Return the values of samples by a performance model, otherwise by `room` votes; None: by a checker's verdicts."""
     population = Population.beta() if known is None else known.population
+    if twins and known is None and room is not None:
+        population = population.with_twins()
     if guess is not None:  # it is the same for all problems: another population
         weight = population.posterior(guess.evidence(population, np.zeros(1), np.zeros(1)))[0]
         population = dataclasses.replace(population, weight=weight)

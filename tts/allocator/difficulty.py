@@ -28,6 +28,8 @@ Whole = NDArray[np.int64]
 RATES: Floats = np.sin(np.linspace(0.0, np.pi / 2, 25)) ** 2
 LURES: Floats = np.array([0.02, 0.1, 0.25, 0.45, 0.7, 0.95])  # share of a wrong answer's chance that the most tempting one has
 _PRIOR = 10.0  # problems that a prior is worth
+_LURED_ODDS = 1.5  # by which a kind whose wrong answer leads counts more than the density of success rates gives it
+_LEAST_RATE = 0.004  # where that density is read at the nearest, for it is infinite at 0 and 1
 _ROUNDS = 200
 _SETTLED = 1e-7
 
@@ -100,6 +102,26 @@ class Population:
         share[0] += hopeless
         share[-1] += trivial
         return cls.of_rates(share)
+
+    def with_twins(self) -> Population:
+        """Return the population in which no votes tell a kind from its twin, where the success rate and the lure are exchanged.
+
+        Votes that no verifier weighs show how often two answers are given, and never which of them is right. So the two kinds share
+        their weight in a proportion that no number of votes changes: by the density of Beta(.5, .5) success rates and lures that
+        are evenly distributed over what is left, times 1.5 for the one whose wrong answer leads. That factor is our choice: with it an
+        answer of half the votes beside one of a seventh is right as often as not, so that more of their votes gain nothing.
+        """
+
+        def density(rate: Floats) -> Floats:
+            near = np.clip(rate, _LEAST_RATE, 1 - _LEAST_RATE)
+            return 1 / (np.sqrt(near * (1 - near)) * (1 - near))
+
+        own, twin = density(self.rate), density(self.lure)
+        leads = self.rate >= self.lure
+        own, twin = np.where(leads, own, own * _LURED_ODDS), np.where(leads, twin * _LURED_ODDS, twin)
+        kept = self.weight * own / (own + twin)
+        rates, lures = np.concatenate([self.rate, self.lure]), np.concatenate([self.lure, self.rate])
+        return Population(rates, lures, np.concatenate([kept, self.weight - kept]), self.problems)
 
     # Likelihoods ----------------------------------------------------------------------------------------------------------------
 

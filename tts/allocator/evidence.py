@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,10 +15,12 @@ class Evidence:
     """What a problem has shown.
 
     Args:
-        samples: drawn. leader, second: of them, those that gave the answers of most and second most weight; see `of`.
+        samples: plain ones of the policy that were drawn.
+        leader, second: of them, those that gave the answers of most and second most weight; see `of`.
         agreeing: that gave the most frequent answer. solved: whether a checker has accepted one. checked: whether there is a checker.
         logprob: mean over the samples of their tokens' mean log-probability. probe: the reading of the prompt alone. NaN: unknown.
-        beside: candidates that other models wrote, which are none of the samples.
+        beside: candidates of other strategies and models, which are none of the samples: those of a search depend on each other.
+        weighted: whether a verifier's scores weigh the votes.
     """
 
     samples: int = 0
@@ -30,29 +32,39 @@ class Evidence:
     logprob: float = math.nan
     probe: float = math.nan
     beside: int = 0
+    weighted: bool = False
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate], weights: Sequence[float] | None = None) -> Evidence:
         """Count the votes of candidates, where one without an answer agrees with nothing.
 
+        An answer has the votes that were given for it. Beyond those it has the votes of its share of all weight as far as its greatest
+        weight goes: with the weight 1 all of them, with small weights none. So a constant weight changes nothing, and an answer that
+        is merely less doubted than others gets no votes of theirs. This is our choice.
+
         Args:
-            weights: of each, at least 0, 0 where unknown: then an answer has the votes of its share of all weight, rounded; None, or all
-                unknown: equal.
+            candidates: The candidates.
+            weights: The weight of each in [0, 1], 0 where unknown; None, or all unknown: votes alone.
         """
         n = len(candidates)
         votes = Counter(c.answer_class for c in candidates if c.answer_class is not None)
         agreeing = max(votes.values(), default=0)
-        weight: Counter[int] = Counter(votes)
-        if weights is not None:
-            weight = Counter()
-            for candidate, each in zip(candidates, weights, strict=True):
-                if candidate.answer_class is not None:
-                    weight[candidate.answer_class] += each  # type: ignore[assignment]
-        total = float(n) if weights is None else sum(weights)
-        first, other = (*(mass for _, mass in weight.most_common(2)), 0, 0)[:2]
-        leader = max(min(agreeing, 1), round(n * first / total)) if total > 0 else min(agreeing, 1)
-        second = min(round(n * other / total), leader, n - leader) if total > 0 else 0
-        return cls(n, leader, second, agreeing)
+        if weights is None or sum(weights) <= 0:
+            first, other = (*(mass for _, mass in votes.most_common(2)), 0, 0)[:2]
+            counted = weights is None
+            return cls(n, first if counted else min(agreeing, 1), min(other, n - first) if counted else 0, agreeing)
+        total, mass, most = sum(weights), defaultdict[int, float](float), defaultdict[int, float](float)
+        for candidate, weight in zip(candidates, weights, strict=True):
+            if (kind := candidate.answer_class) is not None:
+                mass[kind] += weight
+                most[kind] = max(most[kind], weight)
+        shares = {kind: n * each / total for kind, each in mass.items()}
+        found = sorted(
+            (min(share, votes[kind] + max(0.0, share - votes[kind]) * most[kind]) for kind, share in shares.items()), reverse=True
+        )
+        first, other = (*found, 0.0, 0.0)[:2]
+        leader = max(min(agreeing, 1), round(first))
+        return cls(n, leader, min(round(other), leader, n - leader), agreeing)
 
 
 @dataclass(frozen=True, slots=True)

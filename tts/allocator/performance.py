@@ -37,13 +37,16 @@ class PerformanceCurve:
     """The accuracy of one strategy.
 
     Args:
-        sizes: [B], rising, above 0, in plain samples. accuracy: [G, B], share of right answers at each of `RATES`. error: [G, B], its
-            standard error.
+        sizes: What it spent on average, [B], rising, above 0, in plain samples.
+        accuracy: The share of right answers at each of `RATES`, [G, B].
+        error: The standard error of the accuracy, [G, B].
+        limits: What it was allowed to spend, [B], in plain samples; None: what it spent. A search that ends by itself leaves a part.
     """
 
     sizes: Floats
     accuracy: Floats
     error: Floats
+    limits: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -94,6 +97,19 @@ class PerformanceModel:
             self._tables[strategy] = np.insert(sizes, 0, 0), np.concatenate([np.zeros((len(found), 1)), found], axis=1)
         return self._tables[strategy]
 
+    def limit(self, strategy: str, sizes: Whole) -> Floats:
+        """Return what a strategy must be allowed to spend so that it spends the sizes on average, both in plain samples.
+
+        Raises:
+            ConfigError: it has no curve of that strategy.
+        """
+        self.table(strategy)
+        curve = self.curves[strategy]
+        if curve.limits is None:
+            return sizes.astype(np.float64)
+        spare = np.interp(np.log(np.maximum(sizes, 1)), np.log(curve.sizes), curve.limits / curve.sizes)
+        return sizes * spare
+
     def fits(self, model: str, task: str, verifiers: Mapping[str, str], models: Mapping[str, str] = MappingProxyType({})) -> str:
         """Return why it is not a model of this policy, task, verifiers and models beside the policy; "" where it is."""
         others = ((f"model of the role {role!r},", name, models.get(role)) for role, name in self.models.items())
@@ -124,6 +140,7 @@ class PerformanceModel:
                         "sizes": _short(curve.sizes),
                         "accuracy": [_short(row) for row in curve.accuracy],
                         "error": [_short(row) for row in curve.error],
+                        **({} if curve.limits is None else {"limits": _short(curve.limits)}),
                     }
                     for text, curve in self.curves.items()
                 },

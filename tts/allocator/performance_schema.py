@@ -58,6 +58,7 @@ class _Curve(_Part):
     sizes: Annotated[list[_Above0], Field(min_length=1)]
     accuracy: Annotated[list[list[_Share]], _BY_RATE]
     error: Annotated[list[list[_Least0]], _BY_RATE]
+    limits: list[_Above0] | None = None
 
     @model_validator(mode="after")
     def check(self) -> Self:
@@ -68,6 +69,13 @@ class _Curve(_Part):
             for place, row in enumerate(table):
                 if len(row) != len(self.sizes):
                     raise ConfigError(f"{name}[{place}] has {len(row)} values, but must have {len(self.sizes)}, one a size")
+        if self.limits is None:
+            return self
+        if len(self.limits) != len(self.sizes):
+            raise ConfigError(f"limits has {len(self.limits)} values, but must have {len(self.sizes)}, one a size")
+        for place, (limit, size) in enumerate(zip(self.limits, self.sizes, strict=True)):
+            if limit < size * (1 - _ROUNDED):
+                raise ConfigError(f"limits[{place}] is {limit:g}, but must be at least {size:g}, the size that it allowed")
         return self
 
 
@@ -125,7 +133,7 @@ class _File(_Part):
 def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]:
     """Return the fields of the model that a text holds as JSON, by the names that `PerformanceModel` has for them.
 
-    Curves are sizes [B], accuracy [G, B] and its error [G, B].
+    Curves are sizes [B], accuracy [G, B], its error [G, B], and limits [B] or None.
 
     Args:
         file: where the text is from; "": nowhere. cure: for what is damaged.
@@ -143,8 +151,12 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
         whose = f"the performance model {file!r}" if file else "the performance model"
         raise ConfigError(f"{whose}: {cause}", hint="; ".join(filter(None, (cure, refused.hint)))) from None
     grid, share = Population.of_rates(np.ones(len(RATES))), np.array(found.population.share)
-    curves: dict[str, tuple[Floats, ...]] = {
-        name: (np.array(curve.sizes), np.array(curve.accuracy), np.array(curve.error)) for name, curve in found.curves.items()
+    curves: dict[str, tuple[Floats | None, ...]] = {
+        name: (
+            *(np.array(each) for each in (curve.sizes, curve.accuracy, curve.error)),
+            None if curve.limits is None else np.array(curve.limits),
+        )
+        for name, curve in found.curves.items()
     }
     return {
         **{name: value for name, value in found if name != "format"},

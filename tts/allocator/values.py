@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tts.allocator.difficulty import RATES, Floats, Population, Whole
-from tts.allocator.performance import PerformanceModel
+from tts.allocator.performance import MOST, PerformanceModel
 from tts.allocator.performance_file import other_models
 from tts.allocator.votes import Votes
 from tts.search.plan import parse
@@ -28,6 +28,7 @@ _ROWS = 4096  # problems whose tables are made at once
 _TILTS = (-24.0, -8.0, -4.0, -2.0, 0.0, 2.0, 4.0, 8.0, 24.0)  # of populations, by evidence beside votes
 _TILTED_ROOM = 64  # votes that their tables tell apart
 _NOISE = 1e-12  # of a rise, by rounding
+_PRICES: Floats = np.concatenate([[0.0], np.geomspace(1e-4, 0.5, 24)])  # at which problems are asked what they would take
 _UNTILTED = -1  # the table of the population as it is
 
 
@@ -114,8 +115,13 @@ class Worth:
 class Values(Protocol):
     """What an allocator goes by."""
 
-    def worth(self, state: ProblemStates) -> Worth:
-        """Return what the next samples of each problem are worth."""
+    def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
+        """Return what the next samples of each problem are worth.
+
+        Args:
+            state: The problems.
+            price: The right answers that a cost of 1 must bring, at least 0. It decides between strategies of several sizes.
+        """
         ...
 
     def chance(self, state: ProblemStates) -> Floats:
@@ -144,8 +150,9 @@ class Checked:
 
     population: Population
 
-    def worth(self, state: ProblemStates) -> Worth:
+    def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
         """Return the expected success rate of those that are not solved."""
+        del price
         if state.evidence is None:
             failures, place = np.unique(state.samples, return_inverse=True)
             rate = self._rates(failures, None)[place]
@@ -199,8 +206,9 @@ class Voted:
             self._tables[tilt] = Votes.of(population, most)
         return self._tables[tilt]
 
-    def worth(self, state: ProblemStates) -> Worth:
+    def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
         """Return the index of each problem's votes."""
+        del price
         one = np.ones_like(state.samples)
         return Worth(np.where(state.solved, 0.0, self._look(state)[1]), one, one * 0)
 
@@ -267,13 +275,17 @@ def learnt(population: Population, state: ProblemStates) -> Population:
 class Curved:
     """By votes or verdicts, and by the measured accuracy of other strategies, under the posterior over success rates.
 
-    Idea: plain samples are worth what `Checked` or `Voted` has under the model's population. Another strategy starts anew beside them. Its
-        worth is the slope of the steepest line to a point of its curve, averaged over the posterior. The line begins at the chance that
-        the problem is right as it stands. That is A14's choice with a posterior for the bin, at a price. Plain samples do not go by their
-        own curve, for it cannot tell settled votes from open ones: by it, allocation gained next to nothing over uniform on the toy
-        world, where votes gained what the best policy does. The size at which a problem has had another strategy, and those below, are
-        not offered to it again: that would repeat its answer, which is among the votes. The answer is right with the chance of the
-        strategy's curve, or of the votes, whichever is greater. This is our choice.
+    Idea: every strategy is asked what it would gain at each size, averaged over the posterior, less the price of its cost. Of the sizes
+        that what is left pays for, the one that gains most is taken, of the strategy that gains most. The price is the least at which
+        all problems together ask for no more than what is left, or the next below it: then those that gain most a sample are served.
+        So a search gets at once all that it is worth: a greater one begins anew, and what a smaller one has spent is lost. That is
+        A14's choice with a posterior for the bin, and for many problems the Lagrangian of a division (Everett 1963).
+        Plain samples compete by their own curve, from the samples drawn so far. Where they are chosen, votes or verdicts decide how
+        they are drawn, as `Checked` or `Voted` has it under the model's population: the curve cannot tell settled votes from open ones.
+        By it alone, allocation gained next to nothing over uniform on the toy world, where votes gained what the best policy does. The
+        size at which a problem has had another strategy, and those below, are not offered to it again: that would repeat its answer,
+        which is among the votes. The answer is right with the chance of the strategy's curve, or of the votes, whichever is greater.
+        This is our choice.
 
         A strategy that uses models beside the policy has no vote beside the policy's samples: what it answers is the answer, without a
         checker. The problem is then right by that strategy's curve, and only another such strategy, or more of it, can add anything.
@@ -294,33 +306,72 @@ class Curved:
         object.__setattr__(self, "votes", Voted(self.population, self.most))
         object.__setattr__(self, "apart", tuple(bool(other_models(parse(text).strategy)) for text in self.plans))
 
-    def worth(self, state: ProblemStates) -> Worth:
-        """Return the index of plain samples, or the steepest rise of another strategy where that is greater."""
+    def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
+        """Return the index of plain samples, or the mean gain a sample of another strategy where that gains more at the price."""
         plain = (Checked(self.population) if state.checked else self.votes).worth(state)
-        block, plan = plain.block.copy(), plain.plan.copy()
-        tables, said = [self.model.table(text) for text in self.plans[1:]], self._said(state)
+        over = (self._said(state) > 0) & (not state.checked)
+        rate, block, plan = np.where(over, 0.0, plain.rate), plain.block.copy(), plain.plan.copy()
+        if len(self.plans) == 1:
+            return Worth(rate, block, plan)
+        prices = np.unique(np.maximum(_PRICES, price))
+        asked = [self._asked(state, slice(at, at + _ROWS), prices) for at in range(0, len(rate), _ROWS)]
+        sizes, plans, rises = (np.concatenate(each, axis=1) for each in zip(*asked, strict=True))  # [prices, P]
+        payable = np.flatnonzero((sizes * state.cost * state.open).sum(axis=1) <= state.left)
+        at = max(0, int(payable[0]) - 1) if len(payable) else len(prices) - 1  # what is asked for beyond what is left is not served
+        others = (plans[at] > 0) & ~state.solved
+        return Worth(
+            np.where(others, rises[at] / np.maximum(1, sizes[at]), rate),
+            np.where(others, sizes[at], block),
+            np.where(others, plans[at], plan),
+        )
+
+    def _asked(self, state: ProblemStates, rows: slice, prices: Floats) -> tuple[Whole, Whole, Floats]:
+        """Return size, plan and gain [prices, rows] of what each problem asks for at each price; the size 0: nothing."""
+        offers = [self._more_samples(state, rows), *(self._search(state, rows, number) for number in range(1, len(self.plans)))]
+        cost, place = state.cost[rows], np.arange(len(state.cost[rows]))
+        sizes, plans = (np.zeros((len(prices), len(place)), np.int64) for _ in range(2))
+        gains, best = np.zeros((2, len(prices), len(place)))
+        for number, (size, gain) in enumerate(offers):
+            limit = self.model.limit(self.plans[number], size)
+            rise = np.where(np.multiply.outer(cost, limit) <= state.left, gain, -np.inf)
+            for i, price in enumerate(prices.tolist()):
+                net = rise - price * np.multiply.outer(cost, size)
+                top = net.argmax(axis=1)
+                better = net[place, top] > best[i] + _NOISE
+                best[i] = np.where(better, net[place, top], best[i])
+                gains[i] = np.where(better, rise[place, top], gains[i])
+                sizes[i], plans[i] = np.where(better, size[top], sizes[i]), np.where(better, number, plans[i])
+        idle = state.solved[rows] | ~state.open[rows]
+        return np.where(idle, 0, sizes), np.where(idle, 0, plans), gains
+
+    def _more_samples(self, state: ProblemStates, rows: slice) -> tuple[Whole, Floats]:
+        """Return numbers of further plain samples [B], and the gain [rows, B] of each by their curve or their verdicts."""
+        known, (sizes, table) = self._over_rates(state, rows), self.model.table(self.plans[0])
+        more, drawn = sizes[1 : MOST + 1], np.minimum(state.samples[rows], MOST)
+        if state.checked:
+            return more, known @ (1.0 - (1.0 - RATES[:, None]) ** more)
+        right = known @ table
+        rise = np.take_along_axis(right, np.minimum(drawn[:, None] + more, MOST), axis=1) - np.take_along_axis(
+            right, drawn[:, None], axis=1
+        )
+        return more, np.where(self._said(state)[rows, None] > 0, 0.0, rise)
+
+    def _search(self, state: ProblemStates, rows: slice, number: int) -> tuple[Whole, Floats]:
+        """Return the sizes [B] of another strategy, and the gain [rows, B] of each; minus infinity: it is not offered."""
+        known, said, apart = self._over_rates(state, rows), self._said(state), self.apart[number]
+        sizes, table = self.model.table(self.plans[number])
         now, over = self._standing(state, said), (said > 0) & (not state.checked)
-        rate = np.where(over, 0.0, plain.rate)
-        for first in range(0, len(rate) if tables else 0, _ROWS):
-            rows = slice(first, first + _ROWS)
-            known = self._over_rates(state, rows)
-            for number, (sizes, table) in enumerate(tables, 1):
-                size, apart = sizes[1:], self.apart[number]
-                stands = (np.maximum(now, said) if apart else now)[rows]
-                if not apart and state.had is not None:  # its answer is there already, and the votes alone may give it a smaller chance
-                    at = np.searchsorted(sizes, np.minimum(state.had[rows, number], sizes[-1]))
-                    stands = np.maximum(stands, (known * table[:, at].T).sum(axis=1))
-                rise = (known @ table[:, 1:] - stands[:, None]) / size
-                rise = rise if apart else np.where(over[rows, None], -np.inf, rise)
-                if state.had is not None:  # a strategy with other models begins anew: a little more of it adds nothing
-                    least = state.had[rows, number, None] * (2 if apart else 1)
-                    rise = np.where((size > least) & (rise > _NOISE), rise, -np.inf)
-                best = rise.max(axis=1)
-                better = (best > rate[rows]) & ~state.solved[rows]
-                rate[rows] = np.where(better, best, rate[rows])
-                block[rows] = np.where(better, size[rise.argmax(axis=1)], block[rows])
-                plan[rows] = np.where(better, number, plan[rows])
-        return Worth(rate, block, plan)
+        stands = (np.maximum(now, said) if apart else now)[rows]
+        if not apart and state.had is not None:  # its answer is there already, and the votes alone may give it a smaller chance
+            at = np.searchsorted(sizes, np.minimum(state.had[rows, number], sizes[-1]))
+            stands = np.maximum(stands, (known * table[:, at].T).sum(axis=1))
+        rise = known @ table[:, 1:] - stands[:, None]
+        least = self.model.curves[self.plans[number]].sizes[0]  # below it nothing was measured
+        rise = np.where((sizes[1:] >= least) & (apart | ~over[rows, None]), rise, -np.inf)
+        if state.had is not None:  # a strategy with other models begins anew: a little more of it adds nothing
+            had = state.had[rows, number, None] * (2 if apart else 1)
+            rise = np.where((sizes[1:] > had) & (rise > _NOISE), rise, -np.inf)
+        return sizes[1:], rise
 
     def chance(self, state: ProblemStates) -> Floats:
         """Return the chance that the answer is right as it stands."""

@@ -87,7 +87,7 @@ class Place:
 
     Args:
         away: whether its search is running; a wave begins when no search is. granted: samples of the last round.
-        spent: before a round of a strategy with other models; None: the last round was another. beside: what such rounds have cost.
+        spent: before a round of another strategy than plain samples; None: the last round was of those. beside: what such rounds cost.
     """
 
     search: Search | None = None
@@ -229,7 +229,8 @@ class SharedBudget:
         state = self.auto.state(found, cost / mean, 1 / mean, waves=waves, most=most / mean, had=self._had[waiting])  # in mean samples
         if self._allocator is None:
             each = 1 / mean / len(waiting) if left else 0.0  # how many a time limit pays is not known yet
-            self._allocator = self.auto.allocator(alone=False, checked=state.checked, each=each)
+            weighted = bool(found["weighted"].any())
+            self._allocator = self.auto.allocator(alone=False, checked=state.checked, weighted=weighted, each=each)
             if self.auto.n is None and left:
                 self._most = max(_MOST, int(_OF_MEAN * each + 1e-6))
         self._learn(waiting, state, found["agreeing"])
@@ -251,14 +252,14 @@ class SharedBudget:
         for number, i in enumerate(served.tolist()):
             place, samples, plan = int(waiting[i]), int(grant.samples[i]), int(grant.plan[i])
             mine, search = self._places[place], self._search(place)
-            if self._apart[plan]:
+            if plan:
                 mine.spent = {unit: search.account.paid(unit) for unit in self._total}
-            else:
+            if not self._apart[plan]:
                 samples = int(min(samples, self._most - int(self._found["samples"][place])))
             search.account.draw({unit: credit[number] for unit, credit in shares.items()})
             search.notes.timed |= timed
             mine.away, mine.granted = True, samples
-            why = "pilots, to see how hard it is"
+            why = "an even share: votes do not show which problems would gain more" if grant.even else "pilots, to see how hard it is"
             if grant.rate[i]:
                 name, least = self.auto.plans()[plan], grant.price * state.cost[i]
                 why = f"{name}: each further sample adds {grant.rate[i]:.2g}; the least that was served, at this cost, {least:.2g}"

@@ -20,7 +20,8 @@ KINDS: Mapping[str, studies.Kind] = MappingProxyType(
         "pocket-likelihood": studies.Kind(name="likelihood", verifier=own_verifier(_PAIR, "pocket")),
         "pocket-countdown": studies.Kind(
             name="countdown", dataset={"dataset": "countdown", "numbers": [3, 4], "seed": 0, "group_by": "numbers"},
-            verifier=own_verifier(_PAIR, "countdown"), trees=studies.COUNTDOWN_TREES, sizes=(2, 4, 8, 16), seeds=2, sample=31,
+            verifier=own_verifier(_PAIR, "countdown"), trees=studies.COUNTDOWN_TREES, unit="tokens",
+            budgets=studies.COUNTDOWN_TOKENS,
         ),
     }
 )  # fmt: skip

@@ -22,9 +22,10 @@ SAMPLE = 60  # tokens of one plain sample, about
 GREEDY = ("single(temperature=0.0) | majority", "single(temperature=0.0) | weighted")  # the second for its score
 TREES = ("rebase | weighted",)  # the best of those that docs/results/methods.md compares
 COUNTDOWN_TREES = (
-    "rebase(balance_temperature=0.2) | weighted",
-    "a_star(branching=4, edge_cost='drop', goals=None) | weighted",
-)  # of docs/results/claims.md
+    "a_star(branching=4, goals=1, edge_cost='drop') | best",
+    "rebase(n=8, balance_temperature=0.2) | weighted",
+)  # of docs/results/claims_choices.json
+COUNTDOWN_TOKENS = (124, 248, 500, 1000)  # of a problem, those of the verifier included
 TREE_SIZES = (2, 4, 8)  # their budgets, in plain samples' worth of generated tokens
 
 
@@ -33,17 +34,21 @@ class Kind:
     """Problems of the pair with what scores their solutions.
 
     Args:
-        name: in the names of studies; "": none. verifier: of all results. trees: searches that could be done in place of plain samples.
-        sizes: their budgets, in plain samples. seeds: of the searches. sample: tokens of one plain sample, about.
-        dataset: of the problems; None: plain expressions of 1 to 10 operations, as many of each.
+        name: The part of the names of studies that is its own; "": none.
+        verifier: The verifier of all results.
+        trees: Searches that could be done in place of plain samples.
+        unit: The unit of the searches' budgets.
+        budgets: Their budgets.
+        seeds: The number of seeds of the searches.
+        dataset: The data set of the problems; None: plain expressions of 1 to 10 operations, as many of each.
     """
 
     name: str = ""
     verifier: str = VERIFIER
     trees: tuple[str, ...] = TREES
-    sizes: tuple[int, ...] = TREE_SIZES
+    unit: str = "generated_tokens"
+    budgets: tuple[int, ...] = tuple(SAMPLE * size for size in TREE_SIZES)
     seeds: int = 1
-    sample: int = SAMPLE
     dataset: Mapping[str, Any] | None = None
 
     def study(self, what: str, split: str) -> str:
@@ -74,7 +79,7 @@ def others(split: str, limit: int, kind: Kind = EXPRESSIONS) -> Iterator[StudyCo
     plans, asked = GREEDY if split == VALIDATION else GREEDY[:1], kind.problems(split, limit)
     greedy = running.asked(kind.study("greedy", split), asked, plans, {"samples": 1}, seeds=1, verifier=kind.verifier)
     yield greedy.model_copy(update={"record": greedy.record.model_copy(update={"candidates": True})})
-    budget = {"generated_tokens": [kind.sample * size for size in kind.sizes]}
+    budget = {kind.unit: list(kind.budgets)}
     yield running.asked(kind.study("tree", split), asked, list(kind.trees), budget, seeds=kind.seeds, verifier=kind.verifier)
 
 

@@ -83,6 +83,21 @@ def test_budgets_that_buy_no_more_are_one_size():
     assert right.shape == (24, 1)
 
 
+def test_what_a_search_was_allowed_is_kept_beside_what_it_spent():
+    problems = sums(24)
+    search = [
+        dataclasses.replace(one, cell=dataclasses.replace(one.cell, budget={"tokens": 900.0}))
+        for one in live("beam(n=2, branching=2)", 4, problems)
+    ]
+    found = PerformanceData.of([*live("best_of_n", 4, problems), *search])
+    [text] = found.limits
+    assert text.startswith("beam")
+    assert found.limits[text] == pytest.approx([900.0 / found.tokens])
+    assert (found.limits[text] >= found.shares[text][0]).all()
+    counted = PerformanceData.of([*live("best_of_n", 4, problems), *live("beam(n=2, branching=2)", 4, problems)])
+    assert counted.limits == {}, "samples are no tokens"
+
+
 def test_auto_is_none_of_the_strategies_that_it_chooses_among():
     problems = sums(24)
     found = PerformanceData.of([*live("best_of_n", 4, problems), *live("auto", 4, problems)])

@@ -13,7 +13,7 @@ import dataclasses
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -83,6 +83,8 @@ class PerformanceData:
         tokens: mean cost of a plain sample, with its score if its selection reads one. sampled: the strategies that draw plain samples.
         unit: of the costs that are compared: "tokens", or the requested one where strategies name models beside the policy.
         shares: by strategy, its sizes [B] in plain samples, and the share of right answers [P, B]; NaN: not measured.
+        limits: by strategy that searches, what it was allowed to spend at each size [B], in plain samples; left out where the budgets
+            are in another unit than the costs.
     """
 
     cell: Cell
@@ -93,6 +95,7 @@ class PerformanceData:
     sampled: tuple[str, ...]
     shares: Mapping[str, tuple[Floats, Floats]]
     unit: str = "tokens"
+    limits: Mapping[str, Floats] = field(default_factory=dict[str, Floats])
 
     @classmethod
     def of(cls, results: Iterable[Result], *, seed: int = 0, unit: str = "usd") -> PerformanceData:
@@ -138,9 +141,10 @@ class PerformanceData:
         else:
             keys = {pool.cell.key for pool in chosen}
             plain = float(np.mean([_cost(result, unit) / len(result.drawn or ()) for result in every if result.cell.key in keys]))
+        others, limits = _others(every, list(by_problem), plain, unit)
         return cls(
             chosen[0].cell, np.stack([_seen(pool) for pool in chosen]), (leader, second, samples), first, tokens,
-            tuple(shares), {**shares, **_others(every, list(by_problem), plain, unit)}, unit,
+            tuple(shares), {**shares, **others}, unit, limits,
         )  # fmt: skip
 
     @property
@@ -171,7 +175,8 @@ class PerformanceData:
         population = Population.beta().fitted(self.known[rows])
         posterior = _over_rates(population.posterior(self.known[rows]))
         return population, {
-            text: PerformanceCurve(sizes, *smooth(posterior, right[rows], rng)) for text, (sizes, right) in self.shares.items()
+            text: PerformanceCurve(sizes, *smooth(posterior, right[rows], rng), self.limits.get(text))
+            for text, (sizes, right) in self.shares.items()
         }
 
     def held_out(self, seed: int = 0) -> list[HeldOut]:
@@ -350,11 +355,16 @@ def _cost(result: Result, unit: str) -> float:
     return float(cost)
 
 
-def _others(results: Sequence[Result], problems: Sequence[_Problem], plain: float, unit: str) -> Mapping[str, tuple[Floats, Floats]]:
-    """Return sizes and shares of strategies that search, from their own runs, a size for each budget.
+def _others(
+    results: Sequence[Result], problems: Sequence[_Problem], plain: float, unit: str
+) -> tuple[Mapping[str, tuple[Floats, Floats]], Mapping[str, Floats]]:
+    """Return sizes and shares of strategies that search, from their own runs, a size for each budget; and their limits.
 
     Args:
-        plain: cost of a plain sample in the unit.
+        results: The results of a study.
+        problems: Its problems.
+        plain: The cost of a plain sample in the unit.
+        unit: The unit of costs.
     """
     place = {problem: i for i, problem in enumerate(problems)}
     runs: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
@@ -363,8 +373,9 @@ def _others(results: Sequence[Result], problems: Sequence[_Problem], plain: floa
         if result.right is not None and (other_models(strategy) or not isinstance(strategy, _NOT_SEARCHES)):
             runs[result.cell.strategy][str(sorted(result.cell.budget.items()))].append(result)
     found: dict[str, tuple[Floats, Floats]] = {}
+    limits: dict[str, Floats] = {}
     for text, budgets in runs.items():
-        columns: list[tuple[float, Floats]] = []
+        columns: list[tuple[float, float, Floats]] = []
         for group in budgets.values():
             right, seen = np.zeros(len(problems)), np.zeros(len(problems))
             for result in group:
@@ -373,10 +384,14 @@ def _others(results: Sequence[Result], problems: Sequence[_Problem], plain: floa
                     seen[at] += 1
             if seen.any():
                 share = np.where(seen > 0, right / np.maximum(seen, 1), np.nan)
-                columns.append((float(np.mean([_cost(result, unit) for result in group])) / plain, share))
+                size = float(np.mean([_cost(result, unit) for result in group])) / plain
+                columns.append((size, float(group[0].cell.budget.get(unit, math.nan)) / plain, share))
         columns.sort(key=lambda each: each[0])
-        smaller = [0.0, *(size for size, _ in columns)]
+        smaller = [0.0, *(size for size, _, _ in columns)]
         rising = [each for before, each in zip(smaller, columns, strict=False) if each[0] > before]  # a larger budget may not buy more
         if rising:
-            found[text] = (np.array([size for size, _ in rising]), np.stack([share for _, share in rising], axis=1))
-    return found
+            found[text] = (np.array([size for size, _, _ in rising]), np.stack([share for _, _, share in rising], axis=1))
+            allowed = np.array([limit for _, limit, _ in rising])
+            if np.isfinite(allowed).all():
+                limits[text] = np.maximum(allowed, found[text][0])
+    return found, limits
