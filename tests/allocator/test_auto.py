@@ -119,7 +119,7 @@ def test_a_search_that_only_a_budget_ends_takes_what_it_was_granted_of_a_shared_
     with Solver(ToyBackend(LANGUAGE), {"main": ToyVerifier(error=0.1)}, task="arithmetic", strategy=searching(tmp_path)) as one:
         ends = one.solve_many(HARD, Budget(tokens=2400 * len(HARD)), seed=1)
     spent = [end.usage.tokens for end in ends]
-    assert max(spent) < 0.15 * 2400 * len(HARD)  # else three problems take a third of the total each
+    assert max(spent) < 0.2 * 2400 * len(HARD)  # else three problems take a third of the total each
     assert min(spent) > 400
     assert all("a_star" in " ".join(end.trace.reasons) for end in ends)
 
