@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.plans import check, draw, run
+from tests.support.plans import PlanProgram, check, draw, run
 from tests.support.runs import Solved
 from tts.budget.budget import Budget
 
@@ -23,6 +23,11 @@ def test_random_plans_keep_every_promise(first: int) -> None:
 def test_10000_random_plans_keep_every_promise(first: int) -> None:
     for number in range(first, first + 500):
         check(draw(number))
+
+
+def test_the_first_candidate_is_the_chosen_one_where_no_score_is_known() -> None:
+    program = PlanProgram(8639, "entropic_particle_filter(n=17) | posterior()", Budget(usd=1e-6), "fails", "nan", "3 + 4", 0)
+    assert check(program) == "done"
 
 
 @pytest.mark.parametrize("unit", ["generated_tokens", "tokens", "verifier_tokens", "flops", "usd"])

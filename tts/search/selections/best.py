@@ -15,7 +15,6 @@ from tts.search.selections._common import (
     first_writing,
     in_order,
     no_answer,
-    ranked_by,
     scores_of,
     share_of,
     units_of,
@@ -52,7 +51,7 @@ class Best(ByScore):
         voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
             answers = tuple(candidates[i].answer or "" for i in voters[:1])
-            return Selected(answers, ranked_by(with_weights(candidates, np.full(len(scores), math.nan)), voters), math.nan)
+            return Selected(answers, in_order(with_weights(candidates, np.full(len(scores), math.nan)), voters), math.nan)
         weights = np.nan_to_num(units_of(scores, search, self.verifier), nan=0.0)
         order = sorted((i for i in voters if not math.isnan(scores[i])), key=lambda i: (-scores[i], i))
         order += [i for i in voters if math.isnan(scores[i])]
