@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tts.experiments.run.forecast import RowForecast
     from tts.experiments.run.runner import PreparedStudy
 
+_SHOWN = 24  # characters of an answer
 _DIFFERENCES = (0.01, 0.02, 0.05, 0.1)
 
 
@@ -42,12 +43,38 @@ def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -
     }
     typer.echo(visible(text_of(columns)))
     typer.echo("\nin all: " + visible(", ".join(f"{title} {cost}" for title, cost in _costs(rows).items())))
+    print_references(prepared)
     if not all(row.whole for row in rows):
         hint = "'at least' is without what verifiers compute: that is unknown until a few of these cells have been run"
         messages().print(hint, soft_wrap=True)
     if any(row.seconds is None for row in rows):
         hint = "time is unknown until something like it has been run: a few problems (--set problems.limit=5) are enough"
         messages().print(hint, soft_wrap=True)
+
+
+def print_references(prepared: PreparedStudy) -> None:
+    """Print what the task makes of the first references of each data set: of a right text, and of a wrong one."""
+    from tts.experiments.output.tables import text_of
+    from tts.experiments.study.task_choice import check_references
+
+    checks = check_references(prepared.config, prepared.problems)
+    if not checks:
+        return
+    verdicts = ("wrong", "right")
+    columns = {
+        "data set": [one_visible_line(one.dataset) for one in checks],
+        "task": [one.task for one in checks],
+        "reference": [_short(one.reference) for one in checks],
+        "a right text gives": [f"{_short(one.right_answer)}, {verdicts[one.right]}" for one in checks],
+        "a wrong text gives": [f"{_short(one.wrong_answer)}, {verdicts[one.wrong]}" for one in checks],
+    }
+    typer.echo("\n" + visible(text_of(columns)).rstrip("\n"))
+    if any(not one.right or one.wrong for one in checks):
+        messages().print("the task reads some of these references wrongly: name another by the line  task: …", soft_wrap=True)
+
+
+def _short(answer: str | None) -> str:
+    return "no answer" if answer is None else one_visible_line(answer if len(answer) <= _SHOWN else f"{answer[: _SHOWN - 1]}…")
 
 
 def _costs(rows: Sequence[RowForecast]) -> dict[str, str]:

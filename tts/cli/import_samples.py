@@ -31,7 +31,7 @@ def import_samples(  # noqa: PLR0913 - the options of the command
     filter: Annotated[str | None, typer.Option(help="Of lm-evaluation-harness; else the first.")] = None,  # noqa: A002 - its word
     metric: Annotated[str | None, typer.Option(help="Of lm-evaluation-harness, which gives the verdicts; else the best-known.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Of Inspect, which gives the verdicts; else the first.")] = None,
-    task: Annotated[str, typer.Option(help="How answers are extracted and compared.")] = "math",
+    task: Annotated[str | None, typer.Option(help="How answers are extracted and compared; else by the references.")] = None,
     model: Annotated[str | None, typer.Option(help="That wrote the samples, as tables show it; else as logs name it.")] = None,
     verdicts: Annotated[str | None, typer.Option(help="Which count where both are known: ours (the default), or those given.")] = None,
     thoughts: Annotated[

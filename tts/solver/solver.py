@@ -18,6 +18,7 @@ from tts.budget.account import Account, read_limits
 from tts.budget.budget import Budget
 from tts.checks import check_int, check_problem
 from tts.errors import ConfigError, TTSError, VerifierError, shown
+from tts.logs import get_logger
 from tts.models import registry
 from tts.models.registry import ModelRecord
 from tts.search.algorithms.embedding import Embedder
@@ -31,6 +32,7 @@ from tts.solver.streaming import streamed
 from tts.solver.verifier_roles import VerifierLike, VerifierRoles, made, own_verifier
 from tts.tasks import make_task
 from tts.tasks.base import Task
+from tts.tasks.by_references import choose_task
 from tts.types import Message, Problem, Solution, Usage
 from tts.verifiers.compatibility import check_rates
 
@@ -223,7 +225,7 @@ class Solver:
         self, problems: Iterable[ProblemLike], budget: BudgetLike | None, each: Budget | float | None, strategy: Any, seed: int
     ) -> Coroutine[Any, Any, list[Solution]] | None:
         """Return what solves many problems; None: there are none."""
-        given = _problems(problems)
+        given = self._with_task(_problems(problems))
         if (budget is None) == (each is None):
             raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
         if isinstance(each, Account):
@@ -253,6 +255,21 @@ class Solver:
             return self._solve_from(total, like, run, given)
         account = None if total is None or not shared else Account(total, clock=self._clock, started=started)
         return self._solve_all(like, run, list(zip(given, shares, strict=True)), account)
+
+    def _with_task(self, problems: list[Problem]) -> list[Problem]:
+        """Return problems with the task that their reference answers call for, where nobody named one.
+
+        Raises:
+            ConfigError: the references fit no task.
+        """
+        own = None if self._record is None else self._record.task
+        if self._task is not None or own not in (None, "text") or any(problem.task is not None for problem in problems):
+            return problems
+        choice = choose_task((problem.answer for problem in problems), "the list of problems")
+        if choice is None or choice.task == "text":
+            return problems
+        get_logger("tts.tasks").warning("%s; task=%r says so", choice.line("the list of problems"), choice.task)
+        return [dataclasses.replace(problem, task=choice.task) for problem in problems]
 
     async def _solve_from(
         self, account: Account, like: ProblemRun, make: Callable[[Problem, Budget | Account], ProblemRun], problems: Sequence[Problem]

@@ -227,7 +227,7 @@ def test_the_final_answer_of_a_worked_solution_is_the_reference():
 def test_an_import_of_which_the_task_finds_nothing_right_is_refused_until_someone_chose(write):
     rows = [{"problem": n, "text": BOXED[0], "reference": "Paris", "correct": True} for n in range(3)]
     with pytest.raises(
-        ConfigError, match=r"the task 'math' finds none of the 3 samples right that the source calls right.*the answer '4' is wrong"
+        ConfigError, match=r"the task 'text' finds none of the 3 samples right that the source calls right.*the answer '.*' is wrong"
     ) as no:
         tts.Pool.from_files(write(*rows))
     assert "--verdicts given" in no.value.hint

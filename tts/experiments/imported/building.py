@@ -13,7 +13,7 @@ from tts.characters import in_whole_characters
 from tts.errors import ConfigError, VerifierError, shown
 from tts.experiments.imported.fields import SampleRow, is_response
 from tts.experiments.imported.programs import WRITTEN, ProgramVerdicts
-from tts.experiments.imported.source import SourceFacts
+from tts.experiments.imported.source import MOST_REFERENCES, SourceFacts
 from tts.experiments.imported.staging import check_unique
 from tts.experiments.imported.thoughts import LONGEST_MARK, THOUGHTS
 from tts.experiments.run.candidates import earlier_equals, judge_answers
@@ -47,6 +47,8 @@ class ImportReport:
         written: whether a problem has tests that a model wrote.
         faults: what the task raised on texts, one line a kind.
         scored: by verifier role, samples with a score; lowest, highest: of these scores.
+        references: the first different ones.
+        task: how the task was chosen; "": it was named.
         read: which fields were read for which meaning, a sentence a line.
         right: samples with both verdicts that are right by ours, by the source's, and by both.
         compared: samples whose text and answer of the source were compared. unlike: of these, where the task extracts another answer;
@@ -55,6 +57,8 @@ class ImportReport:
         thinking: samples that end within their thought. unmarked: by opening mark, texts with a thought whose marks were not given.
     """
 
+    references: dict[str, None] = field(default_factory=dict[str, None])
+    task: str = ""
     read: list[str] = field(default_factory=list[str])
     notes: Counter[str] = field(default_factory=Counter[str])
     problems: int = 0
@@ -84,6 +88,8 @@ class ImportReport:
     def seen(self, row: SampleRow) -> SampleRow:
         """Add what a row has beside its answer, and return it."""
         self.written = self.written or row.written_tests is not None
+        if row.reference is not None and row.tests is None and len(self.references) < MOST_REFERENCES:
+            self.references[row.reference] = None
         for role, score in row.scores.items():
             if not math.isnan(score):
                 self.scored[role] += 1
@@ -96,6 +102,7 @@ class ImportReport:
         least, most = (min(self.sizes), max(self.sizes)) if self.sizes else (0, 0)
         each = f"{most} each" if least == most else f"{least} to {most} each: curves beyond {least} are over fewer problems"
         told = [f"{self.samples:,} samples of {self.problems:,} problems, {each}", *self.read]
+        told += [self.task] if self.task else []
         if self.unfiltered:
             told.append(f"{self.unfiltered:,} answers of the source are the whole text, so that the task extracts them")
         if self.compared:

@@ -31,6 +31,7 @@ from tts.experiments.study.grid import digest
 from tts.experiments.study.record import Cell, Result
 from tts.experiments.study.snapshot import commit, versions
 from tts.search.plan import parse
+from tts.tasks.by_references import choose_task
 from tts.tasks.isolation import isolate
 from tts.types import Usage
 
@@ -48,7 +49,8 @@ class ImportSettings:
     """How recorded samples become a pool.
 
     Args:
-        name: of the pool, and of its data set. task: extracts and compares answers, by name, such as "math" or "text".
+        name: of the pool, and of its data set. task: extracts and compares answers, by name, such as "math" or "text"; None: the one that
+            the references call for, which the report says, and "math" without references.
         model: that wrote the samples, as tables show it; None: as logs name it.
         verdicts: which count where both the task and the source have one: "ours", those of the task, or those "given" by the source; None:
             ours, and an import of which the task finds none right that the source calls right is refused.
@@ -64,7 +66,7 @@ class ImportSettings:
     """
 
     name: str
-    task: str = "math"
+    task: str | None = None
     model: str | None = None
     verdicts: str | None = None
     tokenizer: str | None = None
@@ -73,7 +75,7 @@ class ImportSettings:
 
     def __post_init__(self) -> None:
         for given in ("name", "task", "model", "tokenizer", "thoughts"):
-            check_text(given, getattr(self, given), optional=given not in ("name", "task", "thoughts"))
+            check_text(given, getattr(self, given), optional=given not in ("name", "thoughts"))
         if not self.name.strip():
             raise ConfigError("the name of the pool is empty, but must be a text", hint="for example --name gsm8k")
         if self.verdicts is not None and self.verdicts not in _VERDICTS:
@@ -104,7 +106,7 @@ class ImportSettings:
         """
         count = None if self.tokenizer is None else _counter(self.tokenizer)
         programs = None if self.programs is None else ProgramVerdicts(self.programs)
-        task = isolate(tasks.get(self.task), warn)
+        task = isolate(tasks.get(self.task or "math"), warn)
         verdicts = "given" if self.verdicts == "given" else "ours"
         return Building(task=task, verdicts=verdicts, count=count, programs=programs, marks=marks_in(self.thoughts), facts=facts)
 
@@ -142,9 +144,11 @@ class Import:
             raise
 
     def _build(self, rows: Iterable[SampleRow]) -> None:
+        self._staging.add(map(self.report.seen, rows))
+        if self.settings.task is None:
+            self.settings = dataclasses.replace(self.settings, task=self._chosen_task())
         building = self.settings.building(self.report.faults.append, self.facts)
         try:
-            self._staging.add(map(self.report.seen, rows))
             self.model = self.facts.model(self.settings.model)
             verifiers = {role: self._verifier(role) for role in sorted(self.report.scored)}
             if building.programs is not None and self.report.written:
@@ -159,6 +163,20 @@ class Import:
         self.report.read = self.facts.lines()
         if self.settings.verdicts is None:
             self._check_agreement()
+
+    def _chosen_task(self) -> str:
+        """Return the task that the references call for, and say so.
+
+        Raises:
+            ConfigError: they are of several kinds; the hint has the option to add.
+        """
+        try:
+            choice = choose_task(self.report.references, "the file")
+        except ConfigError as failure:
+            raise ConfigError(str(failure.args[0]), hint=f"{failure.hint} (--task)") from failure
+        if choice is not None:
+            self.report.task = f"{choice.line('the file')} (--task)"
+        return "math" if choice is None else choice.task
 
     def _check_agreement(self) -> None:
         """Refuse samples of which the task finds none right that the source calls right.

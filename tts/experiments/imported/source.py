@@ -12,6 +12,7 @@ from tts.experiments.imported.paths import roots_of
 
 COMPARED: Final = "an answer to compare"  # the meaning of an answer that does not count
 _ORDER: Final = ("problem", "sample", "prompt", "text", "answer", COMPARED, "reference", "correct")  # in which meanings are told
+MOST_REFERENCES: Final = 1000  # different ones that are kept
 _MOST_UNREAD: Final = 12  # fields that a report names
 
 

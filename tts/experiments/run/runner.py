@@ -26,6 +26,7 @@ from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, cells, load_problems, shard
 from tts.experiments.study.record import Cell, Result
 from tts.experiments.study.snapshot import snapshot
+from tts.experiments.study.task_choice import with_chosen_tasks
 from tts.solver.event_loop import Interrupted
 from tts.solver.model_cache import LOOP
 
@@ -59,7 +60,8 @@ class PreparedStudy:
                     f"executor is {executor!r}, but an account pays cells in its own process alone", hint="leave executor or account out"
                 )
             make = functools.partial(LocalExecutor, account=account)
-        self.problems: Problems = load_problems(config)
+        self.problems: Problems
+        self.problems, self.task_choices = with_chosen_tasks(config, load_problems(config))
         config.check_size(sum(map(len, self.problems.values())))
         self.executor: Executor = make(config, self.problems)
 

@@ -1,0 +1,89 @@
+"""The tutorial's own file, without a task: a perfect model is right, a wrong one is wrong, and the choice is said."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import tts as library
+
+PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "own_model.md"
+MODELS = """
+def perfect(prompt):
+    return "We add the numbers.\\n\\nThe answer is \\\\boxed{14}."
+
+def poor(prompt):
+    return "We add the numbers.\\n\\nThe answer is \\\\boxed{15}."
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not PAGE.is_file():
+        pytest.skip("the documents are no part of the wheel")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_models_of_the_page", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = PAGE.read_text(encoding="utf-8")
+    for name in ("math.yaml", "problems.jsonl"):
+        (body,) = re.findall(rf'```\w+ title="{re.escape(name)}"\n(.+?)```', text, re.DOTALL)
+        Path(name).write_text(body)
+    Path("own_models_of_the_page.py").write_text(MODELS)
+
+
+def accuracy(tts, model: str, *more: str, task: bool = False) -> tuple[set[str], str]:
+    study = Path("math.yaml").read_text()
+    Path("own.yaml").write_text(study if task else study.replace("task: math\n", ""))
+    options = ("--set", "problems.dataset=problems.jsonl", "--set", f'models={{"mine": {{"backend": "own_models_of_the_page:{model}"}}}}')
+    done = tts("run", "own.yaml", *options, *more)
+    assert done.exit_code == 0, done.output
+    return set(re.findall(r"(\d+\.\d) % \[", done.stdout)), done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(("model", "share"), [("perfect", "100.0"), ("poor", "0.0")])
+@pytest.mark.parametrize("task", [True, False])
+def test_the_page_s_file_scores_a_perfect_model_as_right_and_a_wrong_one_as_wrong(tts, files, model: str, share: str, task: bool):
+    found, told = accuracy(tts, model, task=task)
+    assert found == {share}
+    said = "no task was named: the data set 'problems' has references such as '14' (number or LaTeX), so the task is 'math'"
+    assert (said in told) is not task
+
+
+def test_the_forecast_shows_what_the_task_makes_of_references(tts, files):
+    _, told = accuracy(tts, "perfect", "--dry-run")
+    assert re.search(r"a right text gives +14, right", told)
+    assert re.search(r"a wrong text gives +1414, wrong", told)
+    assert not Path(".tts").exists()
+
+
+def test_references_of_several_kinds_are_refused_before_anything_is_spent(tts, files):
+    rows = [{"problem": f"p{i}", "answer": answer} for i, answer in enumerate(("14", "Paris"))]
+    Path("problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("own.yaml").write_text(Path("math.yaml").read_text().replace("task: math\n", ""))
+    options = ("--set", "problems.dataset=problems.jsonl", "--set", 'models={"mine": {"backend": "own_models_of_the_page:perfect"}}')
+    done = tts("run", "own.yaml", *options)
+    assert done.exit_code == 2
+    assert "'14' (number or LaTeX), 'Paris' (few words)" in done.stderr
+    assert "task: math compares numbers" in done.stderr
+
+
+def test_solve_many_takes_the_task_of_the_references_and_says_so(caplog: pytest.LogCaptureFixture):
+    problems = [library.Problem(f"{n} + 1?", answer=str(n + 1)) for n in range(3)]
+    asked: list[str] = []
+
+    def backend(prompt: str) -> str:
+        asked.append(prompt)
+        return "It follows: \\boxed{2}"
+
+    with caplog.at_level(logging.WARNING, "tts.tasks"):
+        solutions = library.solve_many(problems, each=library.Budget(samples=1), backend=backend, strategy="best_of_n")
+    assert [one.answer for one in solutions] == ["2"] * 3
+    assert "so the task is 'math'" in caplog.text
+    with pytest.raises(library.errors.ConfigError, match="no task was named, and the list of problems has references of several kinds"):
+        library.solve_many([*problems, library.Problem("a", answer="x y"), library.Problem("b", answer="z w")], each=1, backend=backend)
+    assert len(asked) == 3

@@ -1,0 +1,101 @@
+r"""The task that reference answers call for, where nobody named one: a letter, JSON, a number or LaTeX, or a few words.
+
+A task that does not fit scores right answers as wrong: "The answer is \\boxed{14}." is no word of the reference "14". So studies, imports
+and `solve_many` look at the references first. References of several kinds fit no task, and are refused before anything is spent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from tts.errors import ConfigError, shown
+
+_MOST: Final = 1000  # references that are looked at
+_SHARE: Final = 0.8  # of the references that must be of one kind; answers of mathematics are words now and then
+_LONGEST: Final = 80  # characters of an answer in words
+_LETTER: Final = re.compile(r"\(?[A-J]\)?\.?")
+_NUMBER: Final = re.compile(r"[-+−]?[$€£]?\s?[-+−]?(?:\d[\d,]*)?(?:\.\d+)?(?:\s?/\s?\d+)?(?:[eE][-+]?\d+)?\s?%?")
+_LATEX: Final = re.compile(r"\\[A-Za-z]+|\$[^$]+\$|[\d)}\]a-z]\s?[\^_=<>]|^[\[(].*,.*[\])]$|^[-+]?\d*[a-z](?:[-+^]|$)")
+_WORKED: Final = re.compile(r"\\(?:boxed|fbox)\s*\{|####")
+KINDS: Final = {"letter": "multiple_choice", "JSON": "json", "number or LaTeX": "math", "few words": "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChoice:
+    """A task chosen by references.
+
+    Args:
+        task: The name of the task.
+        kind: The kind of the references, a key of `KINDS`.
+        example: One of the references.
+    """
+
+    task: str
+    kind: str
+    example: str
+
+    def line(self, where: str) -> str:
+        """Return a line that says what was chosen, and how to choose otherwise.
+
+        Args:
+            where: What the references are of, such as "the data set 'mine'".
+        """
+        return f"no task was named: {where} has references such as {shown(self.example)} ({self.kind}), so the task is {self.task!r}"
+
+
+def choose_task(references: Iterable[str | None], where: str) -> TaskChoice | None:
+    """Return the task that fits references; None: there are none.
+
+    Args:
+        references: The reference answers; None: a problem without one.
+        where: What they are of, for messages.
+
+    Raises:
+        ConfigError: they are of several kinds, or worked solutions; the hint has the line to add.
+    """
+    known = list(islice((one for one in references if one is not None and one.strip()), _MOST))
+    if not known:
+        return None
+    kinds = Counter(map(kind_of, known))
+    kind, count = kinds.most_common(1)[0]
+    if kind in KINDS and count >= _SHARE * len(known):
+        return TaskChoice(KINDS[kind], kind, next(one for one in known if kind_of(one) == kind))
+    told = ", ".join(f"{shown(next(one for one in known if kind_of(one) == each))} ({each})" for each in kinds)
+    raise ConfigError(
+        f"no task was named, and {where} has references of several kinds or of none that a task compares: {told}",
+        hint="name the task: task: math compares numbers and LaTeX, task: text words, task: multiple_choice letters; "
+        "of worked solutions keep the final answers",
+    )
+
+
+def kind_of(reference: str) -> str:
+    """Return the kind of a reference: a key of `KINDS`, "worked solution" or "long text"."""
+    text = reference.strip()
+    if _WORKED.search(text):
+        return "worked solution"
+    if _LETTER.fullmatch(text):
+        return "letter"
+    if _is_json(text):
+        return "JSON"
+    if any(character.isdigit() for character in text) and _NUMBER.fullmatch(text):
+        return "number or LaTeX"
+    if len(text) <= 4 * _LONGEST and _LATEX.search(text):
+        return "number or LaTeX"
+    return "few words" if len(text) <= _LONGEST and "\n" not in text else "long text"
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is a JSON object, or a list of them."""
+    if not text.startswith(("{", "[{")):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
