@@ -26,6 +26,7 @@ def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -
     from tts.experiments.run.forecast import EarlierResults, forecast
     from tts.experiments.store.store import Store
 
+    print_references(prepared)
     earlier = EarlierResults()
     if file.exists():
         with Store(file) as opened:
@@ -43,7 +44,6 @@ def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -
     }
     typer.echo(visible(text_of(columns)))
     typer.echo("\nin all: " + visible(", ".join(f"{title} {cost}" for title, cost in _costs(rows).items())))
-    print_references(prepared)
     if not all(row.whole for row in rows):
         hint = "'at least' is without what verifiers compute: that is unknown until a few of these cells have been run"
         messages().print(hint, soft_wrap=True)
@@ -68,7 +68,7 @@ def print_references(prepared: PreparedStudy) -> None:
         "a right text gives": [f"{_short(one.right_answer)}, {verdicts[one.right]}" for one in checks],
         "a wrong text gives": [f"{_short(one.wrong_answer)}, {verdicts[one.wrong]}" for one in checks],
     }
-    typer.echo("\n" + visible(text_of(columns)).rstrip("\n"))
+    typer.echo(visible(text_of(columns)).rstrip("\n") + "\n")
     if any(not one.right or one.wrong for one in checks):
         messages().print("the task reads some of these references wrongly: name another by the line  task: …", soft_wrap=True)
 
