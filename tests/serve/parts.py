@@ -72,6 +72,11 @@ def objects(ask: Ask) -> Answer:
     return _nth(ask, "no idea", '{"city": 3}', 'It is {"city": "Oslo", "size": 1}', '```json\n{"size": 1.0, "city": "Oslo"}\n```')
 
 
+def lists(ask: Ask) -> Answer:
+    """Three of four are JSON, but no object."""
+    return _nth(ask, "[1, 2]", "3", "[1, 2]", '{"city": "Oslo"}')
+
+
 def stopped(ask: Ask) -> Answer:
     """Go on behind a stop text."""
     return _nth(ask, "Paris\nQuestion: what else?")

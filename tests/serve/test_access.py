@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import logging
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.serve.asking import ask, refused
+from tests.serve.asking import QUESTION, TOY, TestClient, ask, create_app, refused
 from tts.errors import ConfigError
 from tts.serve.access import LOCAL, Access, Keys, read_keys
 from tts.serve.config import gateway_config
@@ -135,3 +138,42 @@ def test_a_reply_that_has_begun_is_not_begun_again_by_an_error():
         asyncio.run(access(scope, None, send))  # type: ignore[arg-type]
     assert [message["type"] for message in sent] == ["http.response.start"]
     assert statuses == [200]
+
+
+def test_a_preflight_is_answered_with_what_it_asks_and_replies_show_their_headers(client):
+    gateway, origin = client(origins=["https://chat.example.org"]), {"origin": "https://chat.example.org"}
+    asked = "authorization,content-type,traceparent,x-stainless-os,x-stainless-retry-count"
+    reply = gateway.options("/v1/chat/completions", headers={**origin, "access-control-request-headers": asked})
+    assert (reply.status_code, reply.headers["access-control-allow-headers"]) == (204, asked)
+    odd = gateway.options("/v1/chat/completions", headers={**origin, "access-control-request-headers": "a b;c"})
+    assert ";" not in odd.headers["access-control-allow-headers"]
+    shown = {name.strip() for name in ask(gateway, origin).headers["access-control-expose-headers"].split(",")}
+    assert shown >= {"x-request-id", "retry-after"}
+    assert "access-control-expose-headers" not in ask(gateway).headers
+
+
+@pytest.mark.parametrize(("listens", "host", "status"), [
+    ("0.0.0.0", "192.168.1.20:8400", 200), ("::", "[fd00::5]:8400", 200), ("0.0.0.0", "evil.example", 403),
+    ("0.0.0.0", "192.168.1.20.evil.example", 403), ("127.0.0.1", "192.168.1.20:8400", 403),
+])  # fmt: skip
+def test_a_server_at_every_address_is_reached_by_each(keys, listens, host, status):
+    app = create_app(gateway_config({**TOY, "keys": str(keys)}), hosts=[listens])
+    with TestClient(app, base_url="http://127.0.0.1") as gateway:
+        assert ask(gateway, {"host": host, "authorization": f"Bearer {KEY}"}).status_code == status
+
+
+def test_compressed_bodies_are_read_within_the_limit(client):
+    gateway = client(limits={"body_bytes": 10_000})
+    raw = json.dumps({"model": "toy", "messages": QUESTION}).encode()
+
+    def post(body: bytes, encoding: str) -> Any:
+        return gateway.post(
+            "/v1/chat/completions", content=body, headers={"content-type": "application/json", "content-encoding": encoding}
+        )
+
+    assert post(gzip.compress(raw), "gzip").status_code == 200
+    assert post(zlib.compress(raw), "deflate").status_code == 200
+    refused(post(gzip.compress(b" " * 10_000_000), "gzip"), 413, None, "body_too_large")
+    refused(post(raw, "gzip"), 400, None, "invalid_body")
+    refused(post(gzip.compress(raw)[:-4], "gzip"), 400, None, "invalid_body")
+    refused(post(raw, "br"), 415, None, "unsupported_media_type")

@@ -25,10 +25,16 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 
 @pytest.fixture
 def gateway(client):
-    names = ("calls", "texts", "objects", "stopped", "mixed", "scattered")
+    names = ("calls", "texts", "objects", "lists", "stopped", "mixed", "scattered")
     models = {name: {"backend": f"tests.serve.parts:{name}", "strategy": "best_of_n(n=4) | majority"} for name in names}
     parts.ASKED.clear()
     return client(models={**models, "toy": {"strategy": "best_of_n(n=4) | majority"}})
+
+
+def test_an_object_is_an_object(gateway):
+    pytest.importorskip("jsonschema")
+    reply = ask(gateway, model="lists", response_format={"type": "json_object"}).json()
+    assert json.loads(reply["choices"][0]["message"]["content"]) == {"city": "Oslo"}
 
 
 def test_calls_of_tools_are_voted_on_as_values(gateway):

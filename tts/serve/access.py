@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +26,9 @@ from tts.serve.wire.errors import error_reply
 LOG = get_logger("tts.serve")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 OPEN_PATHS = ("/", "/health")  # without a key: the page holds no data
+EVERY_ADDRESS = ("0.0.0.0", "::")  # addresses that listen at all of a machine's
+_EXPOSED = "x-request-id, retry-after, retry-after-ms, x-should-retry"  # headers that pages of other origins may read
+_HEADER_NAMES = re.compile(r"[A-Za-z0-9-]{1,64}(?: ?, ?[A-Za-z0-9-]{1,64}){0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,7 @@ class Access:
     ) -> None:
         self._app, self._keys, self._count = app, keys, count
         self._hosts, self._origins = {host.lower() for host in hosts}, {origin.lower() for origin in origins}
+        self._by_address = not self._hosts.isdisjoint(EVERY_ADDRESS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or reply with an error."""
@@ -144,7 +150,7 @@ class Access:
         try:
             self._check(scope, headers)
             if scope["method"] == "OPTIONS" and shared:
-                await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, sent)
+                await Response(status_code=204, headers=_preflight(headers))(scope, receive, sent)
                 return
             await self._app(scope, receive, sent)
         except Exception as failure:
@@ -155,9 +161,16 @@ class Access:
                 raise
             await error_reply(told, scope["path"])(scope, receive, sent)
 
+    def _is_own_host(self, host: str) -> bool:
+        """Return whether a request may address this host. Where the server listens at every address, any address is its own.
+
+        A page of another site reaches this server by a name that it resolves as it likes, never by an address.
+        """
+        return host in self._hosts or (self._by_address and _is_address(host.strip("[]")))
+
     def _check(self, scope: Scope, headers: Headers) -> None:
         host, origin = headers.get("host", "").lower(), headers.get("origin")
-        if "*" not in self._hosts and _without_port(host) not in self._hosts:
+        if "*" not in self._hosts and not self._is_own_host(_without_port(host)):
             raise ApiError(
                 403, f"the request addresses the host {shown(host)}, but this server has other names; its operator adds them under hosts",
                 kind="permission_error", code="foreign_host",
@@ -186,11 +199,16 @@ class Access:
         scope.setdefault("state", {})["client"] = client
 
 
-_PREFLIGHT = {
-    "access-control-allow-methods": "GET, POST, DELETE",
-    "access-control-allow-headers": "authorization, x-api-key, content-type, idempotency-key",
-    "access-control-max-age": "600",
-}
+def _preflight(asked: Headers) -> dict[str, str]:
+    """Return the reply to a browser that asks what a page may send: the headers that it names, which hold no key of another's."""
+    wanted = asked.get("access-control-request-headers", "")
+    allowed = wanted if _HEADER_NAMES.fullmatch(wanted) else "authorization, x-api-key, content-type, idempotency-key"
+    return {
+        "access-control-allow-methods": "GET, POST, DELETE",
+        "access-control-allow-headers": allowed,
+        "access-control-max-age": "600",
+        "vary": "access-control-request-headers",
+    }
 
 
 def _harden(headers: MutableHeaders, origin: str | None) -> None:
@@ -198,9 +216,18 @@ def _harden(headers: MutableHeaders, origin: str | None) -> None:
     headers.setdefault("cache-control", "no-store")
     if origin is not None:
         headers["access-control-allow-origin"] = origin
+        headers["access-control-expose-headers"] = _EXPOSED
         headers.add_vary_header("origin")
 
 
 def _without_port(host: str) -> str:
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdecimal() else host
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 
 from starlette.requests import Request
 
+from tts.errors import shown
 from tts.serve.config import GatewayLimits
 from tts.serve.failures import ApiError
 
+_WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # the window sizes by which zlib knows each encoding
+
 
 async def read_body(request: Request) -> bytes:
-    """Return a request's body.
+    """Return a request's body, decompressed if it is in gzip or deflate.
 
     Raises:
-        ApiError: 413, it is longer than the operator allows; what is beyond is not read. 408: it takes too long to come.
+        ApiError: 413, it is longer than the operator allows; what is beyond is neither read nor decompressed. 408: it takes too long
+            to come. 415: it has another encoding. 400: it is not in the encoding that it names.
     """
     limits: GatewayLimits = request.app.state.gateway.config.limits
     most, seconds = limits.body_bytes, limits.body_seconds
@@ -30,7 +35,29 @@ async def read_body(request: Request) -> bytes:
                     raise _too_large(most)
     except TimeoutError:
         raise ApiError(408, f"the body did not come within {seconds:g} seconds; send it at once", code="body_too_slow") from None
-    return b"".join(parts)
+    return _decompressed(b"".join(parts), request.headers.get("content-encoding", "identity").strip().lower(), most)
+
+
+def _decompressed(body: bytes, encoding: str, most: int) -> bytes:
+    """Return a body without its encoding, of at most `most` bytes."""
+    if encoding in ("identity", ""):
+        return body
+    if encoding not in _WINDOWS:
+        raise ApiError(
+            415, f"the body's encoding is {shown(encoding)}, but must be gzip, deflate or identity", code="unsupported_media_type"
+        )
+    reader = zlib.decompressobj(_WINDOWS[encoding])
+    try:
+        text = reader.decompress(body, most + 1)
+    except zlib.error:
+        raise ApiError(
+            400, f"the body is not in {encoding}, its content-encoding; send what the header names", code="invalid_body"
+        ) from None
+    if len(text) > most:
+        raise _too_large(most)
+    if not reader.eof or reader.unused_data:
+        raise ApiError(400, f"the body in {encoding} has no end, or goes on behind it; send it whole", code="invalid_body")
+    return text
 
 
 def _too_large(most: int) -> ApiError:

@@ -219,7 +219,7 @@ def _json_task(given: Mapping[str, Any] | None, field: str, limits: SchemaLimits
     if given is None or kind == "text":
         return None
     if kind == "json_object":
-        return JsonTask()
+        return JsonTask(schema=limits.schema({"type": "object"}))
     schema: Any = (
         given.get("json_schema", {}).get("schema") if kind == "json_schema" and isinstance(given.get("json_schema"), dict) else None
     )
