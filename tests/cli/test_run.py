@@ -146,3 +146,18 @@ def test_a_polite_end_gives_the_cells_back(run, tmp_path: Path):
         counts = store.counts(1)
     assert (counts.leased, counts.failed) == (0, 0)
     assert counts.pending > 0
+
+
+def test_ctrl_c_loses_nothing_that_was_paid(run, tmp_path: Path):
+    command = [sys.executable, "-m", "tts", "run", "study.yaml", "--set", "problems.limit=120", "--set", "concurrency=1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("0 of 480")
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130
+    assert "warning: stopped: " in told
+    with Store(".tts/store.sqlite") as store:
+        counts = store.counts(1)
+        assert (counts.leased, counts.failed, store.lost_tokens(1)) == (0, 0, 0)
+    assert counts.pending > 0

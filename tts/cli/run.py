@@ -79,8 +79,16 @@ def carry_out(
             print_forecast(prepared, file, part)
             return
         with Store(file) as opened:
-            with ended_by_sigterm(lambda _: KeyboardInterrupt()), show_progress() as report:
-                ended = run(prepared, opened, part=part, retry_failed=retry_failed, report=report)
+            terminated: list[int] = []
+
+            def end(number: int) -> KeyboardInterrupt:
+                terminated.append(number)  # a scheduler that sends SIGTERM kills soon after, so running cells do not end first
+                return KeyboardInterrupt()
+
+            with ended_by_sigterm(end), show_progress() as report:
+                ended = run(
+                    prepared, opened, part=part, retry_failed=retry_failed, report=report, is_patient=lambda: not terminated
+                )  # fmt: skip
             if not ended.interrupted:
                 _print_table(opened, ended.study)
                 if ended.counts.failed:

@@ -18,9 +18,11 @@ from tests.experiments.studies import SUMS, final, toy
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import MissingDependency, TTSError, VerifierError
 from tts.experiments.run.executors import CellResult, WorkerLost
+from tts.experiments.run.forecast import row_key
 from tts.experiments.run.local_executor import LocalExecutor
 from tts.experiments.run.progress import Progress, show_progress
 from tts.experiments.run.runner import PreparedStudy, RunSummary, results_of, run
+from tts.experiments.run.tokens_left import RowLeft, TokensLeft
 from tts.experiments.store.store import Store
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Settings
@@ -113,6 +115,73 @@ def test_ctrl_c_gives_everything_back_and_the_rest_is_run_later(store: Store, tm
     assert whole == RunSummary(ended.study, dataclasses.replace(whole.counts, done=48, failed=0, pending=0, leased=0))
     with Store(tmp_path / "unbroken.sqlite") as other:
         assert final(results(store, whole)) == final(results(other, go(config, other)))
+
+
+def test_the_first_ctrl_c_lets_running_cells_end_with_their_results(store: Store):
+    """Four cells run when it comes. None of them is lost, and no other begins."""
+    begun: list[str] = []
+    go_on: list[asyncio.Event] = []
+    lines: list[str] = []
+
+    async def wait(cell: Cell, _: int) -> None:
+        begun.append(cell.key)
+        if not go_on:
+            go_on.append(asyncio.Event())
+        if len(begun) == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+        await go_on[0].wait()
+
+    def release(progress: Progress) -> None:
+        lines.append(progress.line())
+        if progress.ending == 4:
+            go_on[0].set()
+
+    ended = run(scripted(toy(limit=12, concurrency=4), wait), store, report=release)
+    assert ended.interrupted
+    assert (ended.counts.done, ended.counts.leased, ended.counts.pending) == (4, 0, 44)
+    assert len(begun) == 4
+    assert store.lost_tokens(ended.study) == 0
+    assert any("stopping: 4 running cells end first; Ctrl-C again drops them" in line for line in lines)
+
+
+def test_an_impatient_stop_cancels_running_cells_at_once(store: Store):
+    def press(*_: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return asyncio.Event().wait()
+
+    config = toy(limit=1, strategies="single", budgets={"samples": 1})
+    ended = run(scripted(config, press), store, is_patient=lambda: False)
+    assert (ended.interrupted, ended.counts.done, ended.counts.leased) == (True, 0, 0)
+    assert store.lost_tokens(ended.study) == 100
+
+
+def test_the_time_left_follows_tokens_not_cells():
+    """Ten cells of 100 tokens are done in 10 s; ten of 10,000 tokens by their limit are left: 1,000 s, not 10 s."""
+    seconds = iter([0.0, 10.0, 20.0])
+    small, large = (
+        Cell(key="", dataset="a", problem="p", model="m", setting="s", strategy="x", budget={"tokens": limit}, seed=0)
+        for limit in (100, 10_000)
+    )
+    left = TokensLeft([(row_key(small), RowLeft(10, prior=200.0)), (row_key(large), RowLeft(10, prior=20_000.0))])
+    progress = Progress(total=20, done=0, left=left, clock=lambda: next(seconds))
+    for _ in range(10):
+        progress.add(
+            Result(cell=small, answer="1", right=True, confidence=1.0, stopped_by="done", usage=Usage(generated_tokens=100))
+        )  # fmt: skip
+    assert "10 of 20 · 1.0 a second · 17 min left" in progress.line()
+    progress.add(Result(cell=large, answer="1", right=True, confidence=1.0, stopped_by="done", usage=Usage(generated_tokens=1_000)))
+    assert " · 2 min left" in progress.line()
+    assert left.expected(9) == 9_000
+
+
+def test_a_store_counts_unfinished_cells_by_row(store: Store):
+    config = toy(limit=1, strategies="best_of_n | majority", budgets=[{"tokens": 100}, {"tokens": 1000}])
+    with PreparedStudy(config) as prepared:
+        study = store.begin(config.name, {})
+        store.add(study, prepared.cells())
+        rows = store.unfinished_rows(study)
+        assert [(cell.budget, count) for cell, count in rows] == [({"tokens": 100}, 1), ({"tokens": 1000}, 1)]
+        assert all(cell.setting == next(iter(prepared.executor.settings.values())).digest for cell, _ in rows)
 
 
 def test_a_problem_that_fails_is_a_result_and_no_reason_for_others_to(store: Store, tmp_path: Path):
@@ -327,7 +396,11 @@ def test_what_was_spent_on_stopped_cells_is_booked_as_lost(store: Store):
         os.kill(os.getpid(), signal.SIGINT)
         return asyncio.Event().wait()
 
-    assert run(scripted(config, press), store).interrupted
+    def press_again(progress: Progress) -> None:
+        if progress.ending:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert run(scripted(config, press), store, report=press_again).interrupted
     (study,) = store.studies()
     assert store.lost_tokens(study.id) == 100
     (result,) = results(store, run(scripted(config, lambda *_: None), store))

@@ -18,6 +18,7 @@ from tts.verifiers.compatibility import token_rates
 
 # The source of a forecast: earlier results of the same row, the limit itself, samples of typical length, or none.
 Basis = Literal["measured", "limit", "typical", "unknown"]
+RowKey = tuple[object, ...]
 _FEWEST: Final = 3  # results that count as measured
 
 
@@ -69,7 +70,7 @@ class EarlierResults:
     """Costs of the results in a store. keys: of finished cells."""
 
     keys: set[str] = field(default_factory=set[str])
-    rows: dict[tuple[object, ...], _CostSums] = field(default_factory=lambda: defaultdict(_CostSums))
+    rows: dict[RowKey, _CostSums] = field(default_factory=lambda: defaultdict(_CostSums))
     settings: dict[str, _CostSums] = field(default_factory=lambda: defaultdict(_CostSums))
 
     def add(self, results: Iterable[Result]) -> None:
@@ -79,7 +80,7 @@ class EarlierResults:
                 continue
             self.keys.add(result.cell.key)
             if result.error is None:
-                self.rows[_row(result.cell)].add(result)
+                self.rows[row_key(result.cell)].add(result)
                 self.settings[result.cell.setting].add(result)
 
 
@@ -89,12 +90,12 @@ def forecast(cells: Iterable[Cell], settings: Settings, earlier: EarlierResults,
     Args:
         cells, settings: of the study. earlier: results that exist. slots: how many cells run at once.
     """
-    counted: Counter[tuple[object, ...]] = Counter()
-    finished: Counter[tuple[object, ...]] = Counter()
-    first: dict[tuple[object, ...], Cell] = {}
+    counted: Counter[RowKey] = Counter()
+    finished: Counter[RowKey] = Counter()
+    first: dict[RowKey, Cell] = {}
     asked: set[str] = set()
     for cell in cells:
-        row = _row(cell)
+        row = row_key(cell)
         counted[row] += 1
         finished[row] += cell.key in earlier.keys or cell.key in asked
         asked.add(cell.key)
@@ -105,12 +106,13 @@ def forecast(cells: Iterable[Cell], settings: Settings, earlier: EarlierResults,
     ]
 
 
-def _row(cell: Cell) -> tuple[object, ...]:
+def row_key(cell: Cell) -> RowKey:
+    """Return what the cells of a row of the final table share."""
     return (cell.dataset, cell.model, cell.setting, cell.strategy, tuple(sorted(cell.budget.items())))
 
 
 def _expected(cell: Cell, count: int, done: int, setting: Setting, earlier: EarlierResults, slots: int) -> RowForecast:
-    left, known = count - done, earlier.rows.get(_row(cell))
+    left, known = count - done, earlier.rows.get(row_key(cell))
     if known is not None and known.count >= _FEWEST:
         one, like = _One(known.tokens / known.count, "measured"), known
     else:

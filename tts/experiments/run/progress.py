@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
+from tts.experiments.run.tokens_left import TokensLeft
 from tts.experiments.study.record import Result
 
 _EVERY_S = 10.0  # between two lines, where standard error is not a terminal
@@ -17,15 +18,20 @@ class Progress:
     """Counts of a run. Results of earlier runs count as done only.
 
     Args:
-        total: cells of the study. done: those that had a result before. clock: seconds.
+        total: The number of cells of the study.
+        done: The number of them that had a result before.
+        left: The tokens that the others are expected to cost, which tell the time left; None: every cell counts alike.
+        clock: A function that returns seconds.
 
     Attributes:
+        ending: cells that a stopped run still lets end; 0: it is not stopped.
         elsewhere: cells that this run waits for, because other processes hold them, or did until they were killed.
         finished: cells of this run with a result.
     """
 
-    def __init__(self, total: int, done: int, *, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.total, self.done, self.elsewhere = total, done, 0
+    def __init__(self, total: int, done: int, *, left: TokensLeft | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.total, self.done, self.elsewhere, self.ending = total, done, 0, 0
+        self._left = left
         self._clock, self._started = clock, clock()
         self.finished = self._right = self._judged = self._tokens = 0
         self._usd: float | None = 0.0
@@ -36,6 +42,8 @@ class Progress:
         self.done += 1
         self.finished += 1
         self._tokens += result.usage.tokens
+        if self._left is not None:
+            self._left.add(result)
         self._usd = None if self._usd is None or result.usage.usd is None else self._usd + result.usage.usd
         if result.error is not None:
             self._failures[result.error.partition(":")[0]] += 1
@@ -55,8 +63,10 @@ class Progress:
         parts = [f"{self.done:,} of {self.total:,}"]
         if self.finished:
             parts.append(f"{rate:,.1f} a second" if rate >= 1 else f"{rate * 60:,.1f} a minute")
-        if self.finished and self.done < self.total:
-            parts.append(f"{duration((self.total - self.done) / rate)} left")
+        if self.ending:
+            parts.append(f"stopping: {self.ending:,} running cells end first; Ctrl-C again drops them")
+        elif self.finished and self.done < self.total:
+            parts.append(f"{duration(self._seconds_left(seconds))} left")
         parts.append(f"{self._tokens:,} tokens")
         if self._usd:
             parts.append(f"${self._usd:,.2f}")
@@ -67,6 +77,12 @@ class Progress:
         if self._failures:
             parts.append("failed: " + ", ".join(f"{count:,} {kind}" for kind, count in self._failures.most_common()))
         return " · ".join(parts)
+
+    def _seconds_left(self, seconds: float) -> float:
+        """Return the expected time of the cells that are left, from the seconds that the finished ones took."""
+        cells = self.total - self.done
+        tokens = None if self._left is None else self._left.expected(cells)
+        return seconds * (cells / self.finished if tokens is None else tokens / self._tokens)
 
 
 def duration(seconds: float) -> str:
@@ -110,13 +126,14 @@ class _Lines:
     """Plain lines. The last one is always shown."""
 
     def __init__(self, prefix: str) -> None:
-        self._prefix, self._line, self._shown_at = prefix, "", 0.0
+        self._prefix, self._line, self._shown_at, self._stopping = prefix, "", 0.0, False
 
     def report(self, progress: Progress) -> None:
-        """Show this progress, unless the last line is recent."""
+        """Show this progress, unless the last line is recent. That a run stops is shown at once."""
         self._line = progress.line()
-        if time.monotonic() - self._shown_at >= _EVERY_S:
-            self._shown_at = time.monotonic()
+        stops = progress.ending > 0 and not self._stopping
+        if stops or time.monotonic() - self._shown_at >= _EVERY_S:
+            self._shown_at, self._stopping = time.monotonic(), progress.ending > 0
             self.end()
 
     def end(self) -> None:

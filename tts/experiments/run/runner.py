@@ -1,6 +1,7 @@
 """Runs a study: leases cells from the store, runs them concurrently, and writes each result in its own transaction.
 
-Interrupted runs resume. A clean stop returns leases at once; after a kill they expire. Several processes may share a store.
+Interrupted runs resume. The first Ctrl-C lets running cells end, so that nothing paid is lost; the second one cancels them. A clean stop
+returns leases at once; after a kill they expire. Several processes may share a store.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import functools
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,11 +20,13 @@ from typing import Any, Final, TypeVar
 from tts.budget.account import Account
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.experiments.run.executors import EXECUTORS, CellResult, Executor, Unpaid, WorkerLost
+from tts.experiments.run.forecast import RowKey, cost_by_budget, row_key
 from tts.experiments.run.local_executor import LocalExecutor, failed
 from tts.experiments.run.progress import Progress, show_progress
+from tts.experiments.run.tokens_left import RowLeft, TokensLeft
 from tts.experiments.store.store import CellCounts, Store
 from tts.experiments.study.config import StudyConfig
-from tts.experiments.study.grid import Problems, cells, load_problems, shard
+from tts.experiments.study.grid import Problems, Settings, cells, load_problems, shard
 from tts.experiments.study.record import Cell, Result
 from tts.experiments.study.snapshot import snapshot
 from tts.experiments.study.task_choice import with_chosen_tasks
@@ -99,15 +102,18 @@ def run(
     retry_failed: bool = False,
     lease_s: float = LEASE_S,
     report: Report = lambda _: None,
+    is_patient: Callable[[], bool] = lambda: True,
 ) -> RunSummary:
     """Run the cells of a study without a result, and return when all are finished, here or in another process.
 
-    Cells that an account cannot pay stay open; they are no reason to wait.
+    Cells that an account cannot pay stay open; they are no reason to wait. After Ctrl-C no cell begins, and running ones end with their
+    results. After a second Ctrl-C they are cancelled, and what they had spent is booked as lost.
 
     Args:
         part: i of n: the cells of one shard. retry_failed: whether cells that failed before run again.
         lease_s: seconds after which the cells of a killed process run again.
-        report: called in another thread, at the beginning and after results.
+        report: called in another thread, at the beginning, after results, and when the run is stopped.
+        is_patient: whether the first stop lets running cells end. It is asked when the run is stopped.
 
     Raises:
         TTSError: the store failed, or only failures came of the first cells. Finished cells are kept.
@@ -117,15 +123,35 @@ def run(
     if retry_failed:
         store.forget_failed(study)
     counts = store.counts(study)
-    progress = Progress(sum((counts.done, counts.failed, counts.pending, counts.leased)), counts.done + counts.failed)
+    left = TokensLeft(_rows_left(store.unfinished_rows(study), prepared.executor.settings))
+    progress = Progress(sum((counts.done, counts.failed, counts.pending, counts.leased)), counts.done + counts.failed, left=left)
     runner = _Runner(prepared.executor, store, study, progress, report, lease_s)
     try:
-        LOOP.run(runner.run())
-    except Interrupted:
-        return RunSummary(study, store.counts(study), interrupted=True, unpaid=len(runner.unpaid))
+        interrupted = _run_until_stopped(runner, is_patient)
     finally:
         runner.close()
-    return RunSummary(study, store.counts(study), unpaid=len(runner.unpaid))
+    return RunSummary(study, store.counts(study), interrupted=interrupted, unpaid=len(runner.unpaid))
+
+
+def _run_until_stopped(runner: _Runner, is_patient: Callable[[], bool]) -> bool:
+    """Run cells until none is left or the run is stopped. Return whether it was stopped before its end."""
+    try:
+        LOOP.run(runner.run())
+    except KeyboardInterrupt as stop:
+        with suppress(Interrupted):  # the second Ctrl-C, which has cancelled what still ran
+            LOOP.run(runner.finish(cancel=not (isinstance(stop, Interrupted) and is_patient())))
+        return True
+    return False
+
+
+def _rows_left(unfinished: Iterable[tuple[Cell, int]], settings: Settings) -> Iterator[tuple[RowKey, RowLeft]]:
+    """Yield the unfinished rows with the tokens that a cell of each is expected to cost."""
+    by_digest = {(name, setting.digest): setting for (name, _), setting in settings.items()}
+    for cell, count in unfinished:
+        setting = by_digest.get((cell.model, cell.setting))
+        known = setting is not None and cell.strategy in setting.scoring
+        prior = cost_by_budget(cell.budget, setting, setting.scoring[cell.strategy]).get("tokens") if setting and known else None
+        yield row_key(cell), RowLeft(count, prior)
 
 
 def results_of(config: StudyConfig, store: Store) -> list[Result]:
@@ -163,11 +189,36 @@ class _Runner:
         self._ended: asyncio.Queue[CellResult | Cell] = asyncio.Queue()  # results, and cells whose worker was lost
         self._deaths: Counter[str] = Counter()
         self._leased: set[str] = set()
+        self._stopped = False
+        self._work: asyncio.Task[None] | None = None
         self.unpaid: set[str] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tts-store")
 
     async def run(self) -> None:
-        """Run cells until none is left."""
+        """Run cells until none is left. Cancelled, it begins no more cells, and `finish` waits for the others."""
+        self._work = asyncio.create_task(self._run_all())
+        try:
+            await asyncio.shield(self._work)
+        finally:
+            self._stopped = True
+
+    async def finish(self, *, cancel: bool) -> None:
+        """Wait until the cells of a stopped run have ended. Cancelled, it cancels them.
+
+        Args:
+            cancel: Whether to cancel them at once.
+        """
+        if self._work is None:  # stopped before it began
+            return
+        if cancel:
+            self._work.cancel()
+        elif self._at:
+            self._progress.ending = len(self._at)
+            self._report(self._progress)
+        with suppress(*((asyncio.CancelledError,) if cancel else ())):
+            await self._work
+
+    async def _run_all(self) -> None:
         self._report(self._progress)
         beating = asyncio.create_task(self._beat_on())
         try:
@@ -181,11 +232,16 @@ class _Runner:
 
     async def _fill(self) -> bool:
         """Lease cells while there is room. Return whether any are running."""
+        if self._stopped:
+            return bool(self._at)
         room = self._executor.slots - len(self._at)
         if self._at and room * 4 < self._executor.slots:  # a lease is a transaction, so several cells are leased at once
             return True
         while True:
-            for cell in await self._stored(self._lease, room):
+            leased = await self._stored(self._lease, room)
+            if self._stopped:  # while the store was asked: these leases are returned at the end
+                return bool(self._at)
+            for cell in leased:
                 self._at[cell.key] = asyncio.create_task(self._run(cell))
             if self._at:
                 self._progress.elsewhere = 0
@@ -227,6 +283,8 @@ class _Runner:
             del self._at[key]
         for one in done:
             self._progress.add(one.result)
+        if self._stopped:
+            self._progress.ending = len(self._at)
         self._report(self._progress)
         if done and self._progress.finished == self._progress.failed >= _MOST_FAILURES:
             raise TTSError(
