@@ -149,7 +149,7 @@ def test_parts_nest() -> None:
 def test_what_a_part_keeps_is_its_parents_when_it_closes() -> None:
     account = Account(Budget(tokens=100, verifier_calls=9))
     part = account.part(tokens=60)
-    assert part.keep("node", {"tokens": 15, "verifier_calls": 2})
+    part.keep({"node": {"tokens": 15, "verifier_calls": 2}})
     part.close()
     assert account.left == {"tokens": 85, "verifier_calls": 7}
     assert account.keeps("node")
@@ -159,10 +159,21 @@ def test_what_a_part_keeps_is_its_parents_when_it_closes() -> None:
 
 def test_a_part_frees_what_its_parent_keeps() -> None:
     account = Account(Budget(tokens=100))
-    account.keep("node", {"tokens": 15})
+    account.keep({"node": {"tokens": 15}})
     part = account.part(tokens=50)
     part.free("node")
     assert account.left["tokens"] == 50
+
+
+def test_of_several_amounts_those_are_kept_that_the_limits_can_pay() -> None:
+    account = Account(Budget(tokens=50, verifier_calls=2))
+    account.keep({"a": {"tokens": 20}, "b": {"tokens": 40}, "c": {"tokens": 30, "verifier_calls": 2}, "d": {"verifier_calls": 1}})
+    assert [key for key in "abcd" if account.keeps(key)] == ["a", "c"]
+    account.keep({"c": {"tokens": 0}})
+    assert account.left == {"tokens": 0, "verifier_calls": 0}
+    account.free("c", "b", "a")
+    assert account.left == {"tokens": 50, "verifier_calls": 2}
+    check_balanced(account)
 
 
 def test_draw_and_refund_move_limits() -> None:
@@ -217,7 +228,7 @@ def test_where_every_holder_waits_the_youngest_ends() -> None:
     old, young = account.part(), account.part()
 
     async def grow(part: Account) -> str:
-        part.keep("state", {"tokens": 40})
+        part.keep({"state": {"tokens": 40}})
         try:
             await asyncio.sleep(0)
             await call(part, 50, 50)
@@ -317,7 +328,7 @@ def random_work(account: Account, draw: np.random.Generator, check: Callable[[],
         for step in range(int(draw.integers(1, 4))):
             amounts = {"tokens": int(draw.integers(1, 60)), "samples": int(draw.integers(0, 3))}
             if draw.random() < 0.3:
-                mine.keep((mine, object(), step), {"tokens": int(draw.integers(1, 20)), "verifier_calls": 1})
+                mine.keep({(mine, object(), step): {"tokens": int(draw.integers(1, 20)), "verifier_calls": 1}})
             try:
                 async with mine.lease(amounts, kind="expand") as lease:
                     await asyncio.sleep(0)
@@ -507,11 +518,11 @@ def test_what_is_left_of_a_contended_account_is_timed_and_a_limit_that_it_pays_i
 def test_open_searches_have_equal_shares_of_what_is_not_spent() -> None:
     account = Account(90)
     with account.open_search() as one:
-        assert one.fair_share("tokens") is None
+        assert one.fair_shares() == {}
         with account.open_search() as other:
             asyncio.run(call(other, 30, 30))
-            assert one.fair_share("tokens") == other.fair_share("tokens") == 30
-        assert one.fair_share("tokens") is None
+            assert one.fair_shares() == other.fair_shares() == {"tokens": 30}
+        assert one.fair_shares() == {}
 
 
 def test_waiting_for_more_ends_with_the_next_amount_that_is_freed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import pytest
 
@@ -13,8 +14,9 @@ from tests.support.runs import check_books, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.account import Account
 from tts.search.costs import Costs
-from tts.search.lengths import RowSizes
+from tts.search.prompts import Prompts
 from tts.search.tree import Tree
+from tts.search.waves import NO_CAP, RowSizes
 from tts.types import Problem
 from tts.verifiers.function import FunctionVerifier
 
@@ -70,7 +72,9 @@ def test_the_first_solution_is_the_one_that_the_search_would_end_with() -> None:
 
 def test_lengths_of_another_kind_of_prompt_are_revised_once_solutions_are_known() -> None:
     costs = Costs(Account(tts.Budget(tokens=100)), {}, (), {})
-    sizes = RowSizes(Problem("3 + 4"), LongTask(), {"policy": ToyBackend()}, costs, Tree(), None)
+    backends, tree = {"policy": ToyBackend()}, Tree()
+    prompts = Prompts(backends, costs, tree, time.monotonic)
+    sizes = RowSizes(Problem("3 + 4"), LongTask(), backends, costs, tree, prompts, None, NO_CAP)
     assert sizes.lengths("program").expected() == 256
     sizes.lengths("solve").note(0, LENGTH, ended=True)
     assert sizes.lengths("program").expected() == LENGTH

@@ -40,8 +40,7 @@ def test_where_the_quantile_is_not_identified_it_is_twice_the_longest() -> None:
 
 def test_a_path_that_went_on_is_forgotten() -> None:
     lengths = of((10, False))
-    lengths.forget(0)
-    lengths.note(1, 25, ended=True)
+    lengths.note(1, 25, ended=True, above=0)
     assert (len(lengths), lengths.ended, lengths.expected()) == (1, 1, 25)
 
 
@@ -65,14 +64,15 @@ Note = tuple[int, int, bool, bool]
 
 @given(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 30), st.booleans(), st.booleans()), max_size=60), st.integers(0, 30))
 def test_notes_in_any_order_come_to_what_a_fresh_count_does(notes: list[Note], written: int) -> None:
-    """Nodes are noted again, as longer or shorter paths, open ones end, and some are forgotten."""
+    """Nodes are noted again, as longer or shorter paths, open ones end, and some are continued as another."""
     lengths, kept = Lengths(7), dict[int, tuple[int, bool]]()
     for node, tokens, ended, forgotten in notes:
         lengths.note(node, tokens, ended=ended)
         kept[node] = (tokens, ended)
         if forgotten:
-            lengths.forget(node)
+            lengths.note(node + 100, tokens, ended=ended, above=node)
             del kept[node]
+            kept[node + 100] = (tokens, ended)
         fresh = of(*kept.values(), prior=7)
         assert lengths.expected(written) == fresh.expected(written) == counted(list(kept.values()), written, 7)
         assert (len(lengths), lengths.ended, lengths.longest) == (len(fresh), fresh.ended, fresh.longest)

@@ -21,7 +21,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn, Self
@@ -194,12 +194,14 @@ class Account:
             rest[unit] = _as_given(unit, books.limits[unit] - books.spent[unit])
         return rest | ({} if self.seconds_left is None else {"seconds": self.seconds_left})
 
-    def fair_share(self, unit: str) -> int | None:
-        """Return what one of the open searches may take of a limit at once, in whole units; None: no other search shares it."""
-        owner = self._payers[unit][-1]
-        if owner._searches < 2:
-            return None
-        return max(0, owner._books.limits[unit] - owner._books.spent[unit]) // owner._searches
+    def all_available(self) -> dict[str, int]:
+        """Return what may still be reserved of each limited unit, in whole units."""
+        return {unit: payers[-1]._books.left(unit) for unit, payers in self._payers.items()}
+
+    def fair_shares(self) -> dict[str, int]:
+        """Return what one of the open searches may take at once of each limit that several share, in whole units."""
+        owners = {unit: owner for unit, payers in self._payers.items() if (owner := payers[-1])._searches > 1}
+        return {unit: max(0, one._books.limits[unit] - one._books.spent[unit]) // one._searches for unit, one in owners.items()}
 
     @property
     def is_contended(self) -> bool:
@@ -461,20 +463,22 @@ class Account:
         """
         return Lease(self, amounts, kind, model, rows, granted, rates)
 
-    def keep(self, key: object, amounts: Amounts) -> bool:
-        """Hold amounts for a later call, under a key, until they are freed; return whether the limits can pay them."""
-        wanted = {unit: amount for unit, amount in amounts.items() if amount and unit in self._payers}
-        if not wanted:
-            return True
+    def keep(self, by_key: Mapping[object, Amounts]) -> None:
+        """Hold amounts for later calls, by key, until they are freed: those, in order, that the limits can pay."""
         if self._least_seconds is not None and self.seconds_left == 0:
-            return False
+            return
         with self._lock:
-            if self.short_of(wanted) is not None:
-                return False
-            self._hold(wanted)
-            before = self._kept.get(key)
-            self._kept[key] = wanted if before is None else Counter(before) + Counter(wanted)
-        return True
+            left = self.all_available()
+            total = dict.fromkeys(left, 0)
+            for key, amounts in by_key.items():
+                wanted = {unit: amount for unit, amount in amounts.items() if amount and unit in left}
+                if not wanted or any(total[unit] + amount > left[unit] for unit, amount in wanted.items()):
+                    continue
+                for unit, amount in wanted.items():
+                    total[unit] += amount
+                before = self._kept.get(key)
+                self._kept[key] = wanted if before is None else dict(Counter(before) + Counter(wanted))
+            self._hold({unit: amount for unit, amount in total.items() if amount})
 
     def keeps(self, key: object) -> bool:
         """Whether amounts are held under a key, here or in an account of which this is a part."""
@@ -497,18 +501,19 @@ class Account:
             total.update(amounts)
         return dict(total)
 
-    def free(self, key: object) -> None:
-        """Free what is held under a key."""
+    def free(self, *keys: object) -> None:
+        """Free what is held under some keys, here or in an account of which this is a part."""
         with self._lock:
             for account in self._chain:
-                if (amounts := account._kept.pop(key, None)) is not None:
-                    account._free(amounts)
-                    return
+                total: Counter[str] = Counter()
+                for key in keys if account._kept else ():
+                    total.update(account._kept.pop(key, {}))
+                if total:
+                    account._free(total)
 
     def free_all(self) -> None:
         """Free all that is held for later calls."""
-        for key in list(self._kept):
-            self.free(key)
+        self.free(*self._kept)
 
     # Books ----------------------------------------------------------------------------------------------------------------------
 

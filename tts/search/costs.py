@@ -91,8 +91,10 @@ class Costs:
         """Return the bound of a row that may have to pay what verifiers' own models read of its prompt; tokens by root.
 
         Each row of a call has this bound, because any of them may be the first. After the call, one such amount a root stays held (see
-        `keep_prompt`).
+        `keep_scores`).
         """
+        if not self._prompt_bounds:
+            return cost
         dearest = {unit: max(self._prompts_cost(unit, *one) for one in prompts.items()) for unit in ("flops", "usd")}
         if not any(dearest.values()):
             return cost
@@ -100,7 +102,7 @@ class Costs:
 
     def _prompts_cost(self, unit: str, root: int, tokens: int) -> int:
         """Return what declared verifiers' own models may yet cost to read a prompt; 0 where that is held already, or not limited."""
-        if self.account.keeps(root) or unit not in self.account.units:
+        if unit not in self.account.units or self.account.keeps(root):
             return 0
         return sum(self.rates[role].cost(unit, computed=self.unread_prompt(role, root, tokens)) for role in self._declared)
 
@@ -123,10 +125,29 @@ class Costs:
         if tokens or any(of == role for of, _ in self._read):
             self._read.update((role, root) for root in roots)
 
-    def keep_prompt(self, root: int, tokens: int) -> None:
-        """Hold what declared verifiers' own models may cost to read a prompt, if it can be paid and is not held already."""
-        if amounts := {unit: amount for unit in ("flops", "usd") if (amount := self._prompts_cost(unit, root, tokens))}:
-            self.account.keep(root, amounts)
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether the scores of some role are paid from what is kept with every row."""
+        return bool(self._declared)
+
+    def keep_scores(self, cost: RowCost, tokens: Mapping[int, int], prompts: Mapping[int, int]) -> None:
+        """Hold what scoring some nodes may cost, and reading their prompts before, so far as the limits can pay it.
+
+        Args:
+            cost: The bound of a row.
+            tokens: The tokens of each node.
+            prompts: The tokens of each of their roots.
+        """
+        units = self.account.units
+        amounts: dict[object, Mapping[str, int]] = {
+            root: {unit: self._prompts_cost(unit, root, prompts[root]) for unit in ("flops", "usd")} for root in sorted(prompts)
+        }
+        like: dict[int, Mapping[str, int]] = {}  # nodes of as many tokens cost the same
+        for node, number in tokens.items():
+            if (known := like.get(number)) is None:
+                known = like[number] = {unit: cost.reserve(unit, number) for unit in units}
+            amounts[node] = known
+        self.account.keep(amounts)
 
     def score_cost(self, role: str, tokens: int, calls: int, paths: int, prompts: int) -> dict[str, int]:
         """Return the bound, in each limited unit, of scoring `calls` trajectories.
@@ -146,8 +167,3 @@ class Costs:
         rates = self.rates[role]
         dearest = max(rates.cost(unit, computed=tokens), rates.cost(unit, generated=tokens))
         return dearest + rates.cost(unit, reused=tokens + path)
-
-    def keep_score(self, node: int, cost: RowCost, generated: int) -> None:
-        """Hold what scoring a node may cost, where the limits can pay it."""
-        if self._declared:
-            self.account.keep(node, {unit: amount for unit in self.account.units if (amount := cost.reserve(unit, generated))})

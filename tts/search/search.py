@@ -45,11 +45,12 @@ from tts.search.ends import (
     Tokens,
     Until,
 )
-from tts.search.lengths import MOST_ROWS, QueuedRow, RowQueue
+from tts.search.lengths import MOST_ROWS
 from tts.search.prompts import Prompts, check_fork, forked
 from tts.search.rows import RowRunner
 from tts.search.scoring import Scoring
 from tts.search.tree import Tree
+from tts.search.waves import QueuedRow, RowQueue
 from tts.tasks.base import Task
 from tts.thoughts import THINK
 from tts.threads import in_thread
@@ -350,7 +351,7 @@ class Search:
 
     def _wave(self, queue: RowQueue) -> aclosing[AsyncGenerator[QueuedRow, None]]:
         """Return the next call for rows of a queue, as a context that yields those that are over."""
-        return aclosing(self.rows.wave(queue, answered=self.candidates.votes.total > 0, completed=bool(self.candidates)))
+        return aclosing(self.rows.write(queue, answered=self.candidates.votes.total > 0, completed=bool(self.candidates)))
 
     def _limited_spend(self) -> dict[str, int]:
         return {unit: self._costs.whole.paid(unit) for unit in self.account.units}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
+from tts.errors import ConfigError
 from tts.types import Trajectory
 from tts.verifiers.base import StepScores
 
@@ -125,6 +126,24 @@ class Tree:
         if t.handle is not None and (held or t.node not in self.pruned):
             self._hold(t)
         return t
+
+    def check_usable(self, ts: Iterable[Trajectory], *, ended: bool = False) -> None:
+        """Refuse trajectories that cannot be continued.
+
+        Args:
+            ts: The trajectories.
+            ended: Whether a finished one can.
+
+        Raises:
+            ConfigError: One is not active, or was pruned.
+        """
+        for t in ts:
+            if t.status != "active" and not (ended and t.status == "finished"):
+                hint = "search.extend([t], text) continues it" if t.status == "finished" else ""
+                which = "an active or finished" if ended else "an active"
+                raise ConfigError(f"node {t.node} is {t.status}, but only {which} trajectory can be continued", hint=hint)
+            if t.node in self.pruned:
+                raise ConfigError(f"node {t.node} was pruned by keep(), but only a live trajectory can be continued")
 
     def count_failed_child(self, t: Trajectory) -> None:
         """Note that a child that was asked for failed: the next one is no further branch."""

@@ -1,7 +1,7 @@
 """Waves: how many rows of a request begin or go on in the next call, and how far each may be written.
 
-Everything here is a pure function of values: the rows, what is known of lengths, and what is left of each limit. `RowWriter` takes a lease
-of what a wave reserves, and sends it.
+`plan_rows` and what it calls are pure functions of values: the rows, what is known of lengths, and what is left of each limit. `RowSizes`
+has these values for the rows of one search. `RowRunner` takes a lease of what a wave reserves, and sends it.
 
 Until there is a candidate, one row gets all that is left, or as many rows begin as can be paid however long they are. A later wave begins
 at most twice the rows begun so far, and only rows that what is left pays to their expected end. While more rows may follow, a row is given
@@ -13,17 +13,34 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Self
 
+from tts.backends.base import Backend, Sampling
+from tts.backends.capabilities import require
+from tts.backends.metadata import metadata_of
 from tts.budget.account import Exhausted
 from tts.budget.books import Amounts
 from tts.budget.budget import RowCost
+from tts.errors import ConfigError
+from tts.search.costs import Costs
+from tts.search.ends import END, STEP, Stops, Thought, Tokens, Until
+from tts.search.lengths import MOST_ROWS, Lengths
+from tts.search.prompts import Prompts
+from tts.search.tree import Tree
+from tts.tasks.base import Task
+from tts.thoughts import ThoughtMarks
+from tts.types import Problem, Trajectory
 
 NO_CAP = 1 << 20  # tokens of a row on a backend without a context limit
 _PATIENCE = 4  # expected lengths that a row may take without being given up
 _SHARE = 0.5  # of what was left when a row began, that it may take in any case
+_RESPONSE = 0.25  # of what is left when a thought is written, that is kept for the response
+_FIRST_WIDTH = 4  # rows to begin with where a time is given
+_UNBOUNDED_WIDTH = 64  # rows of a wave where no limit counts rows or tokens
 
 
 class Goal(Enum):
@@ -190,6 +207,18 @@ def _size_by_lengths(request: WaveRequest, rows: int, surely: float, left: Amoun
     return _Size(count, cap, typical, "rows that can be paid to their expected end", limit=limit)
 
 
+def branches_of(parents: Sequence[Trajectory], children_of: Callable[[Trajectory], int]) -> list[int]:
+    """Return what each row would cost in samples, were all of them started in this order."""
+    seen: dict[int, int] = {}
+    costs: list[int] = []
+    for parent in parents:
+        if (made := seen.get(parent.node)) is None:
+            made = children_of(parent)
+        seen[parent.node] = made + 1
+        costs.append(1 if parent.parent is None or made > 0 else 0)
+    return costs
+
+
 # What limits pay ----------------------------------------------------------------------------------------------------------------
 
 
@@ -253,3 +282,557 @@ def _largest(cost: RowCost, unit: str, cap: int, each: int) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if cost.of(unit, middle) <= each else (low, middle - 1)
     return low
+
+
+# The rows of a request ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class QueuedRow:
+    """One row, written in one call or in several.
+
+    Args:
+        place: Its place in the request.
+        parent: The path that it continues.
+        path: What is written of it; None: nothing yet.
+        limit: The tokens of its own that it may take.
+        over: Whether it has ended, failed or was given up.
+
+    Attributes:
+        failures: The continuations that failed.
+        short: The replies that the backend cut long before their cap.
+        branch: What it costs in samples, in the next call.
+        room: The tokens that it may take in all, from the next call on.
+        cap: The tokens that it may take in the next call.
+        stream: The stream of its draws, once it has begun.
+    """
+
+    place: int
+    parent: Trajectory
+    path: Trajectory | None = None
+    limit: int = NO_CAP
+    over: bool = False
+    failures: int = 0
+    short: int = 0
+    branch: int = 0
+    room: int = 0
+    cap: int = 0
+    stream: int = 0
+
+    @property
+    def end(self) -> Trajectory:
+        """The path up to what is written of it."""
+        return self.path or self.parent
+
+    @property
+    def made(self) -> Trajectory | None:
+        """What is written of it; None where that is nothing, or it failed."""
+        return None if self.path is None or self.path.status == "failed" else self.path
+
+    @property
+    def written(self) -> int:
+        """Tokens of its own."""
+        return 0 if self.path is None else self.path.num_tokens - self.parent.num_tokens
+
+
+@dataclass(slots=True, eq=False)
+class RowQueue:
+    """The rows of one request, in draw order.
+
+    Args:
+        parents: what the rows continue, each as often as rows are wanted. most: rows wanted; None: as many as the budget pays.
+        until: where they end. sampling, model: of all. marks: of the thoughts of the first.
+        scratch: whether they are of a rollout. width: most rows of a wave; 1 where each is judged before the next.
+        redraw: whether a row that failed is drawn anew.
+        distinct: the number of different trajectories among the parents. A wave is planned by the longest of them.
+
+    Attributes:
+        begun: rows that were begun and not handed on. count: rows that were begun, those that failed left out. given_up: at their limit.
+        last_wave: rows that the last wave began.
+        held: tokens that are kept to bring an open path to its end. response: for what follows the thoughts.
+    """
+
+    parents: Iterator[Trajectory]
+    most: int | None
+    until: Until | Tokens | Stops
+    sampling: Sampling
+    model: str
+    marks: ThoughtMarks
+    scratch: bool = False
+    width: int = MOST_ROWS
+    redraw: bool = False
+    distinct: int = 1
+    begun: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
+    count: int = 0
+    given_up: int = 0
+    last_wave: int = 0
+    held: int = 0
+    response: int = 0
+    _next: int = 0
+    _back: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
+
+    @property
+    def left(self) -> float:
+        """Rows that are still to begin."""
+        return math.inf if self.most is None else self.most - self.count
+
+    @property
+    def open_rows(self) -> list[QueuedRow]:
+        """Rows that were begun and go on."""
+        return [row for row in self.begun if not row.over]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every row that was wanted has been handed on."""
+        return not self.begun and self.left <= 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the budget, and not the width of a wave, bounded the last rows that began."""
+        return self.last_wave < self.width
+
+    def key(self, parents: Sequence[Trajectory]) -> tuple[object, ...]:
+        """Return what requests have in common of which one may continue the open rows of the other."""
+        return (*(t.node for t in parents), self.until, self.sampling, self.model)
+
+    def peek(self) -> Trajectory | None:
+        """Return the parent of the next row to begin."""
+        if not self._back:
+            self.give_back(self.take(1))
+        return self._back[0].parent if self._back else None
+
+    def take(self, count: int) -> list[QueuedRow]:
+        """Return the next rows to begin."""
+        rows = [self._back.popleft() for _ in range(min(count, len(self._back)))]
+        for parent in itertools.islice(self.parents, count - len(rows)):
+            rows.append(QueuedRow(self._next, parent))
+            self._next += 1
+        return rows
+
+    def begin(self, rows: Sequence[QueuedRow]) -> None:
+        """Note rows as begun."""
+        self.begun.extend(rows)
+        self.count += len(rows)
+        self.last_wave = len(rows)
+
+    def put_back(self, paths: Sequence[Trajectory]) -> None:
+        """Put rows that are over, and were handed on, back to the head."""
+        self.begun.extendleft(QueuedRow(0, t.parent, t, over=True) for t in reversed(paths) if t.parent is not None)
+
+    def give_back(self, rows: Sequence[QueuedRow]) -> None:
+        """Put rows back that did not begin."""
+        self._back.extendleft(QueuedRow(row.place, row.parent) for row in reversed(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class NextRows:
+    """The rows that the next call may write: those that are open, or some that may begin.
+
+    Args:
+        rows: The rows, in draw order.
+        goes_on: Whether they are open already.
+        parents: The different paths that they continue from.
+    """
+
+    rows: list[QueuedRow]
+    goes_on: bool
+    parents: list[Trajectory]
+
+    @classmethod
+    def of(cls, rows: list[QueuedRow], *, goes_on: bool) -> Self:
+        """Return these rows with their parents."""
+        return cls(rows, goes_on, list({row.parent.node: row.parent for row in rows}.values()))
+
+    @property
+    def kind(self) -> str:
+        """The kind of their prompt."""
+        return self.parents[0].root_kind
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWave:
+    """The rows of the next call, each with its cap.
+
+    Args:
+        rows: The rows, in draw order.
+        rest: The open rows that the call leaves out, or those that may begin later.
+        goes_on: Whether the rows are open already.
+        reserve: What is reserved for the call, by limited unit.
+        cost: The bound of a row from its parent on.
+    """
+
+    rows: list[QueuedRow]
+    rest: list[QueuedRow]
+    goes_on: bool
+    reserve: Mapping[str, int]
+    cost: RowCost
+
+
+class RowSizes:
+    """Sizes of one search's rows: what is known of their lengths, and what the next call may write.
+
+    Args:
+        problem: The problem.
+        task: Its task.
+        backends: The models by role.
+        costs: The bounds of rows, and the account that pays.
+        tree: The nodes that were written.
+        prompts: The prompts that were read.
+        expected: The tokens of a solution that the caller expects; None: the task's constant.
+        portion: The most tokens of a row in one call. Results do not depend on it.
+
+    Attributes:
+        assumes: Whether an assumed length kept the rows of the last call from beginning.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        task: Task,
+        backends: Mapping[str, Backend],
+        costs: Costs,
+        tree: Tree,
+        prompts: Prompts,
+        expected: int | None,
+        portion: int,
+    ) -> None:
+        self.assumes = False
+        self.portion = portion
+        self._problem = problem
+        self._task = task
+        self._backends = backends
+        self._costs = costs
+        self._tree = tree
+        self._prompts = prompts
+        self._scratch_children: dict[int, int] = {}  # rollouts of a node
+        self._scale = 1.0 if expected is None else expected / max(1, task.typical_tokens("solve"))
+        self._lengths: dict[str, Lengths] = {}
+        self._assumed: set[str] = set()  # kinds whose prior is the task's constant, for no solution had ended
+        self._steps = [0, 0]  # tokens and number of the steps that have ended
+        self._chains: dict[int, tuple[int | None, int]] = {}  # of nodes that end pieces of given sizes: the cap of a row, and their tokens
+        self._forced: set[int] = set()  # nodes of forced text, and what was written after them: no measure of lengths
+
+    # What is known --------------------------------------------------------------------------------------------------------------
+
+    def lengths(self, kind: str) -> Lengths:
+        """Return what is known of the lengths of paths after a kind of prompt."""
+        if (known := self._lengths.get(kind)) is None:
+            known = self._lengths[kind] = Lengths(self._prior(kind))
+            if kind != "solve" and not self._lengths["solve"].ended:
+                self._assumed.add(kind)
+        elif kind in self._assumed and self._lengths["solve"].ended:
+            self._assumed.remove(kind)
+            known.assume(self._prior(kind))
+        return known
+
+    def _prior(self, kind: str) -> int:
+        """Return the tokens that a path is expected to take before one of its kind was written: by the solutions, else by the task."""
+        if kind == "solve":
+            return round(self._typical(kind) * self._scale)
+        return round(self.lengths("solve").expected() * self._typical(kind) / max(1, self._typical("solve")))
+
+    def _typical(self, kind: str) -> int:
+        """Return the task's constant for a kind of prompt: that of "solve" for a kind of the caller's own, which the task has not."""
+        try:
+            return self._task.typical_tokens(kind)
+        except ConfigError:
+            return self._task.typical_tokens("solve")
+
+    @property
+    def _begun(self) -> int:
+        """Paths that were begun."""
+        return sum(map(len, self._lengths.values()))
+
+    @property
+    def expected_step(self) -> int:
+        """The mean tokens of a step; before any has ended, the task's constant."""
+        tokens, number = self._steps
+        return max(1, round(tokens / number) if number else round(self._task.typical_tokens("step") * self._scale))
+
+    @property
+    def root_tokens(self) -> int:
+        """The tokens of the "solve" prompt. They are counted by the tokenizer until the prompt is read."""
+        if not self._tree.nodes:
+            return self._backends["policy"].count(self._task.prompt(self._problem, "solve", ()))
+        return self._tree.prompt_tokens[0]
+
+    def sample_bound(self, model: str = "policy") -> RowCost:
+        """Return the bound of a plain sample by a model, by its tokens."""
+        return self._costs.row_cost(self._backends[model], self.root_tokens)
+
+    def affordable_samples(self, *, stepwise: bool = False) -> int | None:
+        """See `Search.affordable_samples`."""
+        cost = self.sample_bound()
+        whole = self.lengths("solve").expected()
+        step = min(whole, self.expected_step) if stepwise else whole
+        rows = -(-whole // step)
+        account = self._costs.account
+        each = {unit: 1 if unit == "samples" else rows * cost.of(unit, step) for unit in account.units}
+        units = [account.available(unit) // amount for unit, amount in each.items() if amount > 0]
+        if units:
+            return max(1, min(units))
+        return None if account.deadline is None else self._doubled()
+
+    def most_rows(self, live: int) -> int:
+        """Return a number of rows of the policy that no limit pays, were each of one token.
+
+        Args:
+            live: The paths that go on, whose first children cost no sample.
+        """
+        account, rates = self._costs.account, RowCost(self._backends["policy"].rates)
+        left = {unit: account.limit(unit) - account.paid(unit) for unit in account.units}
+        paid = [amount // each for unit, amount in left.items() if (each := rates.of(unit, 1)) > 0]
+        if "samples" in left:
+            paid.append(left["samples"] + live)
+        return 1 + min(paid, default=NO_CAP)
+
+    def sample_cost(self, model: str, unit: str) -> int:
+        """Return what a plain sample of expected length by a model costs, in whole units."""
+        return self.sample_bound(model).of(unit, self.lengths("solve").expected())
+
+    def _doubled(self) -> int:
+        """Return the rows of a wave towards a deadline, which cuts it: as many again as there were."""
+        return max(_FIRST_WIDTH, sum(known.ended for known in self._lengths.values()))
+
+    def room(self, model: str, t: Trajectory) -> int:
+        """Return the tokens that a model's context leaves after a trajectory."""
+        backend = self._backends[model]
+        return NO_CAP if backend.context is None else backend.context - self._tree.path_tokens(t)
+
+    def learn(self, queue: RowQueue, row: QueuedRow, path: Trajectory) -> None:
+        """Learn from the length of a row, of which `path` is written."""
+        above = row.parent.node
+        if above in self._forced:
+            self._forced.add(path.node)
+            return
+        self.lengths(path.root_kind).note(path.node, path.num_tokens, ended=path.status == "finished", above=above)
+        if isinstance(queue.until, Tokens):
+            self._chains[path.node] = (queue.sampling.max_tokens, self._chained(queue, row) + row.written)
+        if queue.until is STEP and row.over:
+            self._steps[0] += row.written
+            self._steps[1] += 1
+
+    def exclude(self, node: int) -> None:
+        """Take what is written after a node, which is forced text, for no measure of lengths."""
+        self._forced.add(node)
+
+    # What may begin, and go on --------------------------------------------------------------------------------------------------
+
+    def plan(self, queue: RowQueue, *, answered: bool, completed: bool, is_patient: bool) -> PlannedWave:
+        """Choose the rows of the next call: those that are open, else new ones; and plan how far they are written.
+
+        Args:
+            queue: The request.
+            answered: Whether there is an answer; if not, enough is held back to bring the best open path to its end.
+            completed: Whether there is a candidate; if not, the first row to the end is granted all that it may need.
+            is_patient: Whether a shared limit that does not pay a row to its expected end is exhausted for now.
+
+        Raises:
+            Exhausted: The budget pays neither.
+        """
+        self._costs.account.check_time()
+        going_on = queue.open_rows
+        upcoming = NextRows.of(going_on or self._upcoming(queue, completed=completed), goes_on=bool(going_on))
+        try:
+            return self._plan(queue, upcoming, answered=answered, completed=completed, is_patient=is_patient)
+        except BaseException:
+            if not going_on:
+                queue.give_back(upcoming.rows)
+            raise
+
+    def _plan(self, queue: RowQueue, upcoming: NextRows, *, answered: bool, completed: bool, is_patient: bool) -> PlannedWave:
+        rows, goes_on = upcoming.rows, upcoming.goes_on
+        cost, bound = self._bounds(queue, upcoming)
+        held = 0 if answered or queue.until is END else self._held_for(queue, upcoming)
+        left = self._left_for(queue, upcoming, bound, held, is_patient=is_patient)
+        if isinstance(queue.until, Thought):
+            held = queue.response = queue.response or payable_tokens(bound, _RESPONSE, held, left)
+        self.assumes = held > 0 and not self.lengths(upcoming.kind).ended
+        branches = [0] * len(rows) if goes_on else self.branches(queue, [row.parent for row in rows])
+        wave = plan_rows(self._request(queue, upcoming, branches, bound, held=held, completed=completed), left)
+        self.assumes = False
+        if goes_on:
+            self._costs.account.free(*(row.path.node for row in rows if row.path is not None))
+        chosen, rooms = rows[: wave.rows], dict[int, int]()
+        for row, branch in zip(chosen, branches, strict=False):
+            row.limit = row.limit if wave.limit is None else wave.limit
+            if (room := None if goes_on else rooms.get(row.parent.node)) is None:  # rows that begin after one path are alike
+                room = rooms[row.parent.node] = self.left_of(queue, row)
+            row.branch, row.room, row.cap = branch, room, min(wave.cap, room)
+            assert row.cap >= 1, f"a row was granted {row.cap} tokens"
+        return PlannedWave(chosen, rows[wave.rows :], goes_on, wave.reserve, cost)
+
+    def _upcoming(self, queue: RowQueue, *, completed: bool) -> list[QueuedRow]:
+        """Take the rows of a queue that may begin now, up to the first that fills the context."""
+        rows = queue.take(self.width(queue, completed=completed))
+        self._tree.check_usable([row.parent for row in rows])
+        fits = next((i for i, row in enumerate(rows) if self.fills(queue, row.parent)), len(rows))
+        queue.give_back(rows[fits:])  # a later wave ends those that fill the context
+        return rows[:fits]
+
+    def fills(self, queue: RowQueue, parent: Trajectory) -> bool:
+        """Whether a path leaves no room in the context; prompts that do are refused where they are read."""
+        return parent.parent is not None and self.room(queue.model, parent) < 1
+
+    def _bounds(self, queue: RowQueue, upcoming: NextRows) -> tuple[RowCost, RowCost]:
+        """Return the bound of a row from its parent on, and that of the next call of it."""
+        backend, tree, parents = self._backends[queue.model], self._tree, upcoming.parents
+        longest = max(map(tree.path_tokens, parents))
+        again = max(map(tree.unread_tokens, parents))
+        cost = bound = self._costs.row_cost(backend, longest, self._prompts.recomputed(parents, queue.model), again)
+        if upcoming.goes_on:
+            computed = self._prompts.recomputed([row.end for row in upcoming.rows], queue.model)
+            bound = self._costs.row_cost(backend, longest, computed, max(row.written for row in upcoming.rows) + again)
+        prompts = {root: tree.prompt_tokens[root] for root in map(tree.root_of, parents)}
+        return cost, self._costs.before_prompts(bound, prompts)
+
+    def _held_for(self, queue: RowQueue, upcoming: NextRows) -> int:
+        """Return the tokens that are held to bring an open path to its end: the same for all calls of a row, however they cut it."""
+        if not (upcoming.goes_on and queue.held):
+            written = max(t.num_tokens for t in upcoming.parents)
+            queue.held = max(self.expected_step, self.lengths(upcoming.kind).expected(written) - written)
+        return queue.held
+
+    def _left_for(self, queue: RowQueue, upcoming: NextRows, bound: RowCost, held: int, *, is_patient: bool) -> Amounts:
+        """Return what a wave is planned with: what is left, and of limits that other searches share, no more than an equal part.
+
+        Args:
+            queue: The request.
+            upcoming: The rows of the wave. What is kept for scoring those that go on is theirs.
+            bound: The bound of a row.
+            held: The tokens that must stay unspent.
+            is_patient: As in `plan`.
+
+        Raises:
+            Exhausted: A shared limit is exhausted for now.
+        """
+        account = self._costs.account
+        left = Counter(account.all_available())
+        for row in upcoming.rows if upcoming.goes_on else ():
+            left.update({} if row.path is None else account.kept_under(row.path.node))
+        if not (shares := account.fair_shares()):
+            return left
+        needed = self.needed(queue, upcoming)
+        for unit in shares if is_patient else ():
+            if bound.of(unit, held + needed) > left[unit]:
+                raise Exhausted(unit)
+        return limit_to_share(bound, needed, held, left, shares)
+
+    def branches(self, queue: RowQueue, parents: Sequence[Trajectory]) -> list[int]:
+        """Return what each row of a request would cost in samples, were all of them started in this order."""
+        return branches_of(parents, self._scratch_children_of if queue.scratch else self._tree.children_of)
+
+    def next_child(self, queue: RowQueue, parent: Trajectory) -> int:
+        """Return the index of the next child of a path, counting it; rollouts have indices of their own."""
+        if not queue.scratch:
+            return self._tree.next_child(parent)
+        index = self._scratch_children.get(parent.node, 0)
+        self._scratch_children[parent.node] = index + 1
+        return index
+
+    def _scratch_children_of(self, t: Trajectory) -> int:
+        """Return a rollout's children as its cost counts them: the first row of one is a branch beside the path's own."""
+        return self._scratch_children.get(t.node, 0) if t.node in self._tree.scratch else 1
+
+    def width(self, queue: RowQueue, *, completed: bool) -> int:
+        """Return the most rows that may begin now: no fewer than are planned, and no more than can be.
+
+        Args:
+            queue: The request.
+            completed: Whether there is a candidate.
+        """
+        account = self._costs.account
+        most = min(queue.left, queue.width)
+        if queue.most is None and "samples" in account.units:
+            most = min(most, max(1, account.available("samples")))
+        if queue.most is None and (account.deadline is not None or math.isinf(most)):
+            most = min(most, _UNBOUNDED_WIDTH if account.deadline is None else self._doubled())
+        if most > queue.distinct and (parent := queue.peek()) is not None:
+            most = min(most, max(queue.distinct, self._payable(queue, parent, completed=completed)))
+        return int(most)
+
+    def _payable(self, queue: RowQueue, parent: Trajectory, *, completed: bool) -> float:
+        """Return the most rows like one after `parent` that `plan_rows` begins, where it begins more than one."""
+        left = {unit: self._costs.account.available(unit) for unit in self._costs.account.units}
+        cost = self._costs.row_cost(self._backends[queue.model], self._tree.path_tokens(parent))
+        sampled = left.get("samples", math.inf) + queue.distinct  # the first child of a path costs no sample
+        if queue.until is not END:
+            return min(sampled, payable_rows(cost, 1, left))
+        cap = min(queue.sampling.max_tokens or NO_CAP, self.room(queue.model, parent))
+        return min(sampled, max(2 * self._begun * completed, payable_rows(cost, cap, left)))
+
+    def _request(
+        self, queue: RowQueue, upcoming: NextRows, branches: Sequence[int], bound: RowCost, *, held: int, completed: bool
+    ) -> WaveRequest:
+        """Return what the next wave is planned for.
+
+        Args:
+            queue: The request.
+            upcoming: The rows that may begin, or the open ones that go on.
+            branches: The samples that each costs.
+            bound: The bound of a row.
+            held: The tokens that must stay unspent.
+            completed: Whether there is a candidate.
+        """
+        until, goes_on = queue.until, upcoming.goes_on
+        if until is STEP and not goes_on:
+            require(self._backends[queue.model], ["steps"], "expanding step by step")
+        goal = Goal.TOKENS if isinstance(until, Tokens) else Goal.SOLUTION
+        if until is STEP:
+            goal = Goal.ROLLOUT if queue.scratch else Goal.STEP
+        return WaveRequest(
+            goal=goal,
+            branches=branches,
+            cost=bound,
+            cap=self.cap(queue, upcoming),
+            goes_on=goes_on,
+            wanted=queue.left,
+            needed=self.needed(queue, upcoming),
+            step=self.expected_step,
+            longest=self.lengths(upcoming.kind).longest,
+            begun=self._begun,
+            is_completed=completed,
+            resumes=self.resumes(queue.model),
+            held=held,
+            portion=self.portion,
+        )
+
+    def cap(self, queue: RowQueue, upcoming: NextRows) -> int:
+        """Return the most tokens that a row of the next wave may take."""
+        if upcoming.goes_on:
+            return max(self.left_of(queue, row) for row in upcoming.rows)
+        cap = min(queue.sampling.max_tokens or NO_CAP, max(self.room(queue.model, parent) for parent in upcoming.parents))
+        return min(cap, queue.until.count) if isinstance(queue.until, Tokens) else cap
+
+    def needed(self, queue: RowQueue, upcoming: NextRows) -> int:
+        """Return the tokens that a row of the next wave is expected to take; of open rows, the most of one, given what it has written."""
+        lengths = self.lengths(upcoming.kind)
+        if not upcoming.goes_on:
+            written = max(t.num_tokens for t in upcoming.parents)
+            return max(1, min(self.cap(queue, upcoming), lengths.expected(written) - written))
+        if isinstance(queue.until, Tokens):
+            return max(queue.until.count - row.written for row in upcoming.rows)
+        return max(1, *(lengths.expected(written) - written for written in {row.end.num_tokens for row in upcoming.rows}))
+
+    def left_of(self, queue: RowQueue, row: QueuedRow) -> int:
+        """Return the tokens that a row may still take. Pieces of given sizes that follow each other are one row for the cap of a row."""
+        capped = min(self.uncapped(queue, row), row.limit - row.written)
+        if isinstance(queue.until, Tokens):
+            capped = min(capped, queue.until.count - row.written)
+        return min(capped, self.room(queue.model, row.end))
+
+    def uncapped(self, queue: RowQueue, row: QueuedRow) -> int:
+        """Return the tokens that the cap of a row leaves it."""
+        return (queue.sampling.max_tokens or NO_CAP) - self._chained(queue, row) - row.written
+
+    def _chained(self, queue: RowQueue, row: QueuedRow) -> int:
+        """Return the tokens of the pieces, written under the same cap, that a row goes on with."""
+        if not self._chains:
+            return 0
+        cap, tokens = self._chains.get(row.parent.node, (None, 0))
+        return tokens if cap == queue.sampling.max_tokens and queue.until is not STEP else 0
+
+    def resumes(self, model: str) -> bool:
+        """Whether a row that its cap cut can be continued."""
+        backend = self._backends[model]
+        return backend.caps.steps != "absent" and metadata_of(backend).resumes()
