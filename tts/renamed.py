@@ -35,6 +35,9 @@ MODULES: dict[str, str] = {
     "tts.places": "tts.registry",
     "tts.text_form": "tts.registry",
     "tts.search.tables": "tts.search.parts",
+    "tts.solver.fitting": "tts.solver.problem_run",
+    "tts.solver.watching": "tts.solver.telemetry",
+    "tts.solver.verifier_roles": "tts.solver.model_cache",
     "tts.moved": "removed: import paths of 0.1 ended with 0.2",
 }
 # public names of packages that load theirs on first use, by their full names

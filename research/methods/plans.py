@@ -7,7 +7,7 @@ from typing import Any
 
 from tts.models import registry
 from tts.search.plan import parse
-from tts.solver.verifier_roles import own_verifier
+from tts.solver.model_cache import own_verifier
 
 BUDGETS = (1, 2, 4, 8, 16)  # plain samples' worth of generated tokens
 POOL = 32  # samples of a problem that the selections of best-of-n are replayed from

@@ -16,9 +16,8 @@ import pytest
 from tests.support.guard import LIMIT_S
 from tests.support.repeats import repeats
 from tts.budget.account import Account, Exhausted
-from tts.budget.books import UNITS, Books
 from tts.budget.budget import Budget, Rates
-from tts.budget.ledger import Call
+from tts.budget.ledger import UNITS, Books, Call
 from tts.errors import BudgetExceeded, ConfigError
 from tts.types import Usage
 

@@ -16,8 +16,8 @@ from tests.support.repeats import repeats
 from tests.support.runs import Clock, make_run, recount
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.account import Account
-from tts.budget.books import UNITS
 from tts.budget.budget import Budget, Rates
+from tts.budget.ledger import UNITS
 from tts.solver.problem_run import ProblemRun
 from tts.verifiers.toy import ToyVerifier
 

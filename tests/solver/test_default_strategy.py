@@ -16,7 +16,7 @@ from tts.backends.toy.backend import ToyBackend
 from tts.errors import ConfigError
 from tts.models import registry
 from tts.registry import parse_call
-from tts.solver.verifier_roles import own_verifier
+from tts.solver.model_cache import own_verifier
 from tts.verifiers import VERIFIERS
 
 

@@ -26,9 +26,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn, Self
 
-from tts.budget.books import UNITS, Amounts, Books
 from tts.budget.budget import USD_UNIT, Budget, Rates, check_units, format_limits
-from tts.budget.ledger import Call, Ledger, priced
+from tts.budget.ledger import UNITS, Amounts, Books, Call, Ledger, priced
 from tts.display import grid
 from tts.errors import BudgetExceeded, ConfigError
 from tts.types import Usage

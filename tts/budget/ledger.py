@@ -1,4 +1,4 @@
-"""The record of a search's spend: a row for every call."""
+"""The record of an account: its sums, and a row for every call."""
 
 from __future__ import annotations
 
@@ -11,16 +11,61 @@ from typing import Any
 from tts.budget.budget import USD_UNIT, Rates
 from tts.types import Usage
 
+Amounts = Mapping[str, int]  # whole numbers by unit; dollars in 1e-15
+UNITS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples", "flops", "usd")
+
+
+class Books:
+    """Where the sums of one account are kept: in this process's memory.
+
+    `Account(books=…)` takes any callable from limits to an object with these members, which may keep them elsewhere. All amounts are whole
+    units. The account calls it under its own lock, and a part has books in memory.
+
+    Args:
+        limits: The limits, by unit; `seconds` are not among them.
+
+    Attributes:
+        limits: The limits, by unit.
+        spent: What was spent, by unit, limited or not.
+        held: What is reserved, by limited unit.
+    """
+
+    __slots__ = ("held", "limits", "spent")
+
+    def __init__(self, limits: Amounts) -> None:
+        self.limits = dict(limits)
+        self.spent: dict[str, int] = dict.fromkeys(UNITS, 0)
+        self.held: dict[str, int] = dict.fromkeys(UNITS, 0)
+
+    def left(self, unit: str) -> int:
+        """Return what is neither spent nor held of a limited unit."""
+        return self.limits[unit] - self.spent[unit] - self.held[unit]
+
+    def hold(self, unit: str, amount: int) -> None:
+        """Hold an amount; a negative one is freed."""
+        self.held[unit] += amount
+
+    def pay(self, unit: str, amount: int) -> None:
+        """Count an amount as spent."""
+        self.spent[unit] += amount
+
+    def widen(self, unit: str, amount: int) -> None:
+        """Raise a limit; a negative amount lowers it."""
+        self.limits[unit] += amount
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One row of the ledger: a call to a model, a verifier or the search's own CPU work.
 
+    A "cancel" moves tokens of earlier calls from generated to cancelled ones: a stop rule fired before their rows were used.
+
     Args:
-        kind: "open", "expand", "extend", "ask", "hidden", "rollout", "score", "cancel", "embed" or "search". model: the role that was
-            called.
-        rows: sequences in the call. granted: tokens that its rows might have generated at most. usage: what it cost.
-            "cancel" moves tokens of earlier calls from generated to cancelled ones: a stop rule fired before their rows were used.
+        kind: One of "open", "expand", "extend", "ask", "hidden", "rollout", "score", "compare", "cancel", "embed" and "search".
+        model: The role that was called.
+        rows: The sequences in the call.
+        granted: The tokens that its rows might have generated at most.
+        usage: What it cost.
     """
 
     kind: str
@@ -32,7 +77,12 @@ class Call:
 
 @dataclass(slots=True)
 class Ledger:
-    """Every call of one problem, in order. noted: called with each row that is added."""
+    """Every call that an account paid, in order.
+
+    Args:
+        calls: The rows.
+        noted: A function that gets each row that is added.
+    """
 
     calls: list[Call] = field(default_factory=list[Call])
     noted: Callable[[Call], None] | None = None

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from tts.blame import Blame
 from tts.characters import in_whole_characters
 from tts.errors import TTSError, shown
 from tts.tasks.base import Task, keyed
@@ -30,7 +29,8 @@ class Answers:
     task's slow judgement. What takes long runs in threads of its own, and not when the time is over: then answers count as different.
 
     Args:
-        seconds_left: of the budget; None: it does not limit them.
+        task: The task, which answers for what its methods raise (`tts.tasks.isolation`).
+        seconds_left: A function that returns the seconds of the budget; None: it does not limit them.
 
     Attributes:
         timed_out: whether time kept an answer from being extracted or compared.
@@ -39,7 +39,6 @@ class Answers:
     def __init__(self, task: Task, seconds_left: Callable[[], float | None] = lambda: None) -> None:
         self.timed_out = False
         self._task = task
-        self._blame = Blame(f"the task {task.name!r}", passes=(TimeoutError,))
         self._keyed = keyed(task)
         self._seconds_left = seconds_left
         self._read_late = 0
@@ -81,10 +80,9 @@ class Answers:
         try:
             if self._read_late > _READ_LATE:
                 raise TimeoutError
-            with self._blame:
-                if len(text) > _SHORT:
-                    return await self._in_time(self._task.extract, text)
-                return await call_or_postpone(self._task.extract, text, wait=self._in_time)
+            if len(text) > _SHORT:
+                return await self._in_time(self._task.extract, text)
+            return await call_or_postpone(self._task.extract, text, wait=self._in_time)
         except TimeoutError:
             self.timed_out = True
             return None
@@ -103,8 +101,7 @@ class Answers:
     async def _class_of(self, answer: str) -> int:
         if (known := self._by_answer.get(answer)) is None:
             try:
-                with self._blame:
-                    known = await (self._class_by_pairs(answer) if self._keyed is None else self._class_by_key(answer))
+                known = await (self._class_by_pairs(answer) if self._keyed is None else self._class_by_key(answer))
             except TimeoutError:
                 self.timed_out = True
                 known = self._new_class(answer)

@@ -23,8 +23,7 @@ from tts.backends.metadata import BackendMetadata, metadata_of
 from tts.backends.reads import read
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.blame import Blame
-from tts.budget.books import Amounts
-from tts.budget.ledger import sum_known
+from tts.budget.ledger import Amounts, sum_known
 from tts.checks import check_int
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, shown
 from tts.search.costs import Costs

@@ -25,7 +25,7 @@ from tts.budget.budget import Rates
 from tts.characters import in_whole_characters, prompt_in_whole_characters
 from tts.errors import BudgetExceeded, ConfigError, EngineError, VerifierError, shown, unknown_name
 from tts.randomness import hash64
-from tts.search.algorithms.embedding import Embedder, HashedNgrams
+from tts.search.algorithms.embedding import NGRAMS, Embedder
 from tts.search.costs import Costs
 from tts.search.prompts import Prompts
 from tts.search.tree import Tree
@@ -68,7 +68,7 @@ class Scoring:
         gives_scores: Sequence[str] = (),
         embedder: Embedder | None = None,
     ) -> None:
-        self.embedder = embedder or HashedNgrams()
+        self.embedder = embedder or NGRAMS
         self.verifiers = verifiers
         self.unscorable: set[int] = set()
         self.given_roles: dict[str, bool] = dict.fromkeys(gives_scores, True)

@@ -106,7 +106,7 @@ class Search:
         scoring: Scoring,
         notes: Notes,
         seed: int,
-        decide: Callable[[Sequence[Candidate]], StopDecision | None],
+        decide: Callable[[Sequence[Candidate]], StopDecision | None] | None = None,
         judged: tuple[str, str] | None = None,
         sampling: Sampling,
         clock: Callable[[], float],
@@ -434,8 +434,9 @@ class Search:
         if t.status not in ("finished", "truncated"):
             return None
         candidate = self._add_candidate(t, scores or {}, weight)
-        self.notes.stop = self.notes.stop or self._decide(self.candidates)
-        self._check_going()
+        if self._decide is not None:
+            self.notes.stop = self.notes.stop or self._decide(self.candidates)
+            self._check_going()
         return candidate
 
     def _check_given(self, scores: object, weight: float | None) -> None:

@@ -23,8 +23,8 @@ from tts.backends.base import Backend, Sampling
 from tts.backends.capabilities import require
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Exhausted
-from tts.budget.books import Amounts
 from tts.budget.budget import RowCost
+from tts.budget.ledger import Amounts
 from tts.errors import ConfigError
 from tts.search.costs import Costs
 from tts.search.ends import END, STEP, Stops, Thought, Tokens, Until

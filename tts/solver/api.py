@@ -13,11 +13,10 @@ from tts.backends.function import WriteFunction
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, shown
 from tts.search.parts import Plan, Strategy
-from tts.solver.model_cache import LOOP, Model, ModelCache
+from tts.solver.model_cache import LOOP, Model, ModelCache, VerifierLike
 from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event
 from tts.solver.solver import BudgetLike, ExpectedTokens, ProblemLike, Solver
-from tts.solver.verifier_roles import VerifierLike
 from tts.tasks.base import Task
 from tts.types import Solution
 

@@ -11,16 +11,18 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from tts.backends.base import Backend, Sampling
+from tts.backends.capabilities import require
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
 from tts.budget.budget import Budget, format_limits
 from tts.budget.ledger import Call
-from tts.errors import ConfigError, EngineError, TTSError
+from tts.errors import CapabilityError, ConfigError, EngineError, TTSError
 from tts.randomness import hash64, problem_key
-from tts.search.algorithms.embedding import Embedder, HashedNgrams, refuse_unpriced
+from tts.search.algorithms.embedding import NGRAMS, Embedder, refuse_unpriced
 from tts.search.answers import Answers, votes_of
 from tts.search.costs import Costs
 from tts.search.ends import Notes, SearchEnded
+from tts.search.families import RunSetting, has_prompt, lacking, nearest
 from tts.search.needs import Needs, needs_of
 from tts.search.parts import Plan, Selected, Selection, Strategy
 from tts.search.prompts import Prompts
@@ -28,9 +30,7 @@ from tts.search.scoring import Scoring
 from tts.search.search import Search, complete_best
 from tts.search.selections._common import led_by
 from tts.search.selections.majority import Majority
-from tts.search.stop_rules.never import Never
 from tts.search.tree import Tree
-from tts.solver.fitting import check_compares, check_models, check_pictures, check_strategy, check_thoughts, compared_by
 from tts.solver.outcome import (
     OnError,
     SearchOutcome,
@@ -42,16 +42,15 @@ from tts.solver.outcome import (
     truncated_tokens,
     warnings_of,
 )
-from tts.solver.telemetry import SearchFacts
-from tts.solver.watching import Watched
+from tts.solver.telemetry import SearchFacts, Watched
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
 from tts.tasks.looks import looks_like_math
 from tts.trace.nodes import RecordedNodes
 from tts.trace.trace import Trace, TraceNode
-from tts.types import Candidate, Problem, Solution, Usage
-from tts.verifiers.base import Verifier, bind
-from tts.verifiers.compatibility import check_fit, check_rates, token_rates
+from tts.types import Candidate, Problem, Solution, Usage, pictures_in
+from tts.verifiers.base import Verifier, bind, traits_of
+from tts.verifiers.compatibility import RATED, check_fit, check_rates, token_rates
 
 _AFTER_S = 1e-5  # a candidate, for what follows the scores that a selection needs
 _LIKE_MATH = "the problem looks like mathematics, but is taken as text: task='math' asks for a final answer and compares answers by value"
@@ -135,15 +134,33 @@ class ProblemRun:
         return needs_of(self.plan.strategy)
 
     @cached_property
-    def _judged(self) -> tuple[str, str] | None:
-        """The role and the aggregation of the scores that the stop rule reads; None: it reads none."""
-        needs = Needs() if self.plan.stopping is None else needs_of(self.plan.stopping)
-        return (needs.verifiers[0], needs.aggregate) if needs.verifiers else None
+    def _stop_needs(self) -> Needs:
+        return Needs() if self.plan.stopping is None else needs_of(self.plan.stopping)
 
     @cached_property
+    def _selection_needs(self) -> Needs:
+        return needs_of(self.selection)
+
+    @cached_property
+    def _limits(self) -> Mapping[str, float]:
+        return self.budget.limits
+
+    @property
+    def _judged(self) -> tuple[str, str] | None:
+        """The role and the aggregation of the scores that the stop rule reads; None: it reads none."""
+        needs = self._stop_needs
+        return (needs.verifiers[0], needs.aggregate) if needs.verifiers else None
+
+    @property
     def _chosen_by(self) -> list[str]:
         """The roles that the selection scores with."""
-        return [role for role in needs_of(self.selection).verifiers if role not in self.given]
+        return [role for role in self._selection_needs.verifiers if role not in self.given]
+
+    @property
+    def _compared_by(self) -> dict[str, int]:
+        """The comparisons that are held for with every row, by role, where neither strategy nor stop rule scores by it."""
+        scored = {*self._needs.verifiers, *self._stop_needs.verifiers}
+        return {role: most for role, most in self._selection_needs.pairs.items() if most and role not in scored}
 
     def check(self) -> None:
         """Refuse, before anything is spent, what cannot run.
@@ -157,15 +174,15 @@ class ProblemRun:
             self.budget.check_usable()
         if not self.problem.text.strip():
             raise ConfigError("the prompt is empty, but must hold a problem", hint="give the problem's text")
-        check_pictures(self.problem, self.backends, self.budget.limits)
-        check_strategy(self.plan.strategy, self.backends["policy"], self.task, tuple(self.verifiers))
-        check_models(self.plan.strategy, self.backends, self.budget.limits)
+        _check_pictures(self.problem, self.backends, self._limits)
+        _check_strategy(self.plan.strategy, self._needs, self.backends["policy"], self.task, tuple(self.verifiers))
+        _check_models(self.plan.strategy, self._needs, self.backends, self._limits)
         self._check_roles()
-        check_compares(self.selection, self.verifiers)
-        if vectors := needs_of(self.selection).vectors:
-            refuse_unpriced((self.embedder or HashedNgrams()) if vectors is True else vectors, self.budget.limits)
-        check_thoughts(self.plan.strategy, self.budget.limits)
-        if not self.budget.limits.keys() - (() if self.declared else {"verifier_tokens", "verifier_calls"}):
+        _check_pairs(self.selection, self._selection_needs, self.verifiers)
+        if vectors := self._selection_needs.vectors:
+            refuse_unpriced((self.embedder or NGRAMS) if vectors is True else vectors, self._limits)
+        _check_thoughts(self._needs, self._limits)
+        if not self._limits.keys() - (() if self.declared else {"verifier_tokens", "verifier_calls"}):
             self.plan.strategy.size(None)  # which refuses where nothing else bounds it
         for role, verifier in self.verifiers.items():
             if verifier.model not in self.backends:
@@ -176,7 +193,7 @@ class ProblemRun:
                     f"the verifier {verifier.name!r} sees the reference answer, but an oracle needs permission",
                     hint="pass allow_oracle=True (--allow-oracle); the result is marked as an oracle's",
                 )
-        check_rates(self.budget.limits, {role: (one.name, one.rates) for role, one in self.backends.items()}, self.verifiers)
+        check_rates(self._limits, {role: (one.name, one.rates) for role, one in self.backends.items()}, self.verifiers)
 
     def _check_roles(self) -> None:
         """Refuse roles that have no verifier, and those that both a verifier and the strategy would score."""
@@ -201,7 +218,7 @@ class ProblemRun:
         """
         watched = Watched(
             SearchFacts(
-                problem=self.problem, strategy=self.plan, budget=format_limits(self.budget.limits), model=self.model, task=self.task.name,
+                problem=self.problem, strategy=self.plan, budget=format_limits(self._limits), model=self.model, task=self.task.name,
                 seed=self.seed, temperature=self.sampling.temperature,
             )
         )  # fmt: skip
@@ -224,7 +241,7 @@ class ProblemRun:
         rates = {role: token_rates(verifier, self.backends[verifier.model]) for role, verifier in self.verifiers.items()}
         notes, tree = Notes(), Tree()
         problem, task = dataclasses.replace(self.problem.stripped(), task=self.task.name), isolate(self.task, notes.warn)
-        costs = Costs(account, self.verifiers, self.declared, rates, compared_by(self.plan, self.selection))
+        costs = Costs(account, self.verifiers, self.declared, rates, self._compared_by)
         prompts = Prompts(self.backends, costs, tree, self.clock)
         scoring = Scoring(
             self.verifiers, scorers, task=task, backends=self.backends, costs=costs, tree=tree, prompts=prompts,
@@ -242,7 +259,7 @@ class ProblemRun:
             scoring=scoring,
             notes=notes,
             seed=self.seed,
-            decide=partial(decision_of, self.plan.stopping or Never()),
+            decide=None if self.plan.stopping is None else partial(decision_of, self.plan.stopping),
             judged=self._judged,
             sampling=self.sampling,
             clock=self.clock,
@@ -270,12 +287,11 @@ class ProblemRun:
 
     def _asked_of_all(self) -> Sequence[str]:
         """Return the roles that will score every candidate, whatever comes of the search."""
-        scores_all = needs_of(self.selection).scores_all
-        return self._chosen_by if scores_all and not self._needs.verifiers else ()
+        return self._chosen_by if self._selection_needs.scores_all and not self._needs.verifiers else ()
 
     @property
     def _may_score(self) -> Callable[[Candidate, int], bool]:
-        return self.selection.may_score if needs_of(self.selection).verifiers else _never
+        return self.selection.may_score if self._selection_needs.verifiers else _never
 
     def _account(self, noted: Callable[[Call], None]) -> Account:
         """Return the account of the search: of its budget, or a part of one that others share."""
@@ -425,7 +441,7 @@ class ProblemRun:
             model=self.model,
             strategy=str(self._configured()),
             seed=self.seed,
-            budget=format_limits(self.budget.limits),
+            budget=format_limits(self._limits),
             answer=next(iter(selected.answers), None),
             confidence=selected.confidence,
             stopped_by=outcome.stopped_by,
@@ -456,3 +472,123 @@ def _reporter(run: ProblemRun, on_event: Callable[[Event], None]) -> Callable[[S
         on_event(Event(problem, len(calls), sum(c.usage.tokens for c in calls), told[0], answer, texts, nodes=lambda: nodes[:]))
 
     return report
+
+
+# What a run refuses before anything is spent ----------------------------------------------------------------------------------------
+
+
+def _check_strategy(strategy: Strategy, needs: Needs, policy: Backend, task: Task, roles: Sequence[str]) -> None:
+    """Refuse a strategy that cannot run; the hint names the nearest one that can.
+
+    Args:
+        strategy: The strategy.
+        needs: What it needs.
+        policy: The backend of the policy.
+        task: The task.
+        roles: The roles of the verifiers.
+
+    Raises:
+        CapabilityError: The backend, or this machine, lacks what it needs.
+        ConfigError: The task lacks a prompt that it needs, or no verifier has its role.
+        MissingDependency: What it needs of this machine is not installed.
+    """
+    shows_tokens = metadata_of(policy).text_of is not None
+    setting = RunSetting(caps=policy.caps, shows_tokens=shows_tokens, task=task, roles=roles)
+    if not lacking(strategy, setting):
+        if needs.task is not None:
+            needs.task(task)
+        if needs.machine is not None:
+            needs.machine()
+        return
+    cure = f"the nearest strategy that can run here is {nearest(strategy, setting)}"
+    try:
+        require(policy, needs.capabilities, f"the strategy {strategy}")
+    except CapabilityError as refusal:
+        raise CapabilityError(refusal.cause, hint="; ".join(filter(None, (refusal.hint, cure)))) from None
+    if "token_ids" in needs.capabilities and not shows_tokens:
+        raise CapabilityError(
+            f"the strategy {strategy} forks at a token, but the backend {policy.name!r} does not show the text of single tokens", hint=cure
+        )
+    for kind in needs.prompts:
+        if not has_prompt(task, kind):
+            revises = "give prompt='revise', or " if kind == "fuse" and has_prompt(task, "revise") else ""
+            raise ConfigError(
+                f"the strategy {strategy} takes the prompt {kind!r}, which the task {task.name!r} lacks",
+                hint=f"{revises}{cure}",
+            )
+    for role in needs.verifiers:
+        if role not in roles:
+            raise ConfigError(
+                f"the strategy {strategy} scores with the role {role!r}, but no verifier has it", hint=f"give a verifier, or {cure}"
+            )
+
+
+def _check_models(strategy: Strategy, needs: Needs, backends: Mapping[str, Backend], limits: Mapping[str, float]) -> None:
+    """Refuse a strategy whose models beside the policy are missing, lack what it uses of them, or cannot be compared under the budget.
+
+    Raises:
+        ConfigError: A role has no model, or the budget does not limit the unit in which models are compared.
+        CapabilityError: A model lacks what is used.
+    """
+    for role, used in needs.models.items():
+        if role not in backends:
+            raise ConfigError(
+                f"the strategy {strategy} writes with the role {role!r}, but no model has it; those that have one: {', '.join(backends)}",
+                hint=f"Solver(models={{'policy': …, {role!r}: …}})",
+            )
+        require(backends[role], used, f"the strategy {strategy}, of the role {role!r},")
+    if needs.unit is not None and needs.unit not in limits:
+        raise ConfigError(
+            f"the strategy {strategy} compares models by their cost in {needs.unit}, but the budget limits {', '.join(limits)}",
+            hint=f"give {needs.unit}=…, or fit its performance model again, with tts fit --unit",
+        )
+
+
+def _check_pairs(selection: Selection, needs: Needs, verifiers: Mapping[str, Verifier]) -> None:
+    """Raise ConfigError where a selection compares candidates by a verifier that cannot."""
+    for role in needs.pairs:
+        traits = traits_of(verifiers[role])
+        if traits.comparison is None or (needs.lists and traits.choice is None):
+            raise ConfigError(
+                f"the selection {selection} compares candidates, but the verifier {verifiers[role].name!r} cannot",
+                hint="give one that can, such as verifier='judge', or another selection",
+            )
+
+
+def _check_thoughts(needs: Needs, limits: Mapping[str, float]) -> None:
+    """Raise ConfigError where a budget of thoughts leaves nothing for a response."""
+    if (thought_tokens := needs.thought_tokens) is None:
+        return
+    for unit in ("tokens", "generated_tokens"):
+        if thought_tokens >= (limit := limits.get(unit, math.inf)):
+            raise ConfigError(
+                f"thought_tokens is {thought_tokens}, but must be below the budget of {limit:g} {unit}, which pays the response too",
+                hint=f"for example thought_tokens={max(1, int(limit) // 2)}",
+            )
+
+
+def _check_pictures(problem: Problem, backends: Mapping[str, Backend], limits: Mapping[str, float]) -> None:
+    """Refuse pictures where a model takes none, or where their input tokens count and are not known.
+
+    Args:
+        problem: The problem.
+        backends: The backends by role.
+        limits: The limits of the budget.
+
+    Raises:
+        CapabilityError: a model takes no pictures.
+        ConfigError: a limit counts input tokens, and the tokens of a picture are not known.
+    """
+    if not pictures_in(problem.prompt):
+        return
+    for role, backend in backends.items():
+        if not backend.caps.pictures:
+            raise CapabilityError(
+                f"the prompt has a picture, but the model of the role {role!r} on the backend {backend.name!r} reads text alone",
+                hint="use a model on a server that takes pictures by chats (tts doctor --url; --model-option mode=chat), or leave them out",
+            )
+        if RATED & limits.keys() and metadata_of(backend).picture_tokens is None:
+            raise ConfigError(
+                f"the budget limits {', '.join(sorted(RATED & limits.keys()))}, but the tokens of a picture are not known",
+                hint="give the model's record tokens_per_image, or limit other units",
+            )

@@ -24,12 +24,11 @@ from tts.models.registry import ModelRecord
 from tts.search.algorithms.embedding import Embedder
 from tts.search.parts import Plan, Strategy
 from tts.search.plan import parse
-from tts.solver.model_cache import DEFAULT_MODEL, LOOP, Model, ModelCache, resolve
+from tts.solver.model_cache import DEFAULT_MODEL, LOOP, Model, ModelCache, VerifierLike, VerifierRoles, made, own_verifier, resolve
 from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event, ProblemRun
 from tts.solver.shared_budget import SharedBudget, divide, divide_account
 from tts.solver.streaming import streamed
-from tts.solver.verifier_roles import VerifierLike, VerifierRoles, made, own_verifier
 from tts.tasks import make_task
 from tts.tasks.base import Task
 from tts.tasks.by_references import choose_task
@@ -330,7 +329,9 @@ class Solver:
         asked = {verifier.model for verifier in verifiers.values()}
         names = {role: each.name for role, each in self._models.items()}
         model = names.pop("policy")
-        plan, more = chosen(given, model, task.name, {role: told[role] for role in verifiers}, names, asked)
+        if given is None or isinstance(given.strategy, Auto):
+            given, more = chosen(given, model, task.name, {role: told[role] for role in verifiers}, names, asked)
+            notes += more
         if type(seed) is not int:
             raise ConfigError(f"seed is {seed!r}, but must be a whole number")
         return ProblemRun(
@@ -338,7 +339,7 @@ class Solver:
             budget=budget,
             seed=seed,
             task=task,
-            plan=plan,
+            plan=given,
             backends=backends,
             verifiers=verifiers,
             sampling=self._sampling,
@@ -347,7 +348,7 @@ class Solver:
             clock=self._clock,
             allow_oracle=self._allow_oracle,
             on_error=self._on_error,
-            notes=notes + more,
+            notes=notes,
             task_given=self._task is not None or problem.task is not None or self._record is None,
             started=started,
             embedder=self._embedder,

@@ -1,4 +1,9 @@
-"""OpenTelemetry spans of searches, by the conventions for generative AI. Nothing is sent unless `enable` was called.
+"""Reports of searches: lines to the standard library's logging, and OpenTelemetry spans where `enable` was called.
+
+Logger "tts": INFO has the begin and the end of each search, DEBUG each call, WARNING what a solution warns of, ERROR what ended a search.
+No texts of problems, prompts or answers are logged.
+
+Spans follow the conventions for generative AI.
 
     tts.telemetry.enable()            # spans go to the tracer provider that the program has set up
     tts.telemetry.enable(texts=True)  # with prompts and answers
@@ -9,8 +14,10 @@ is a child, with its tokens, rows, model and cost. Attributes without a conventi
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
+import logging
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -19,10 +26,13 @@ from typing import Any
 
 from tts.budget.ledger import Call
 from tts.errors import MissingDependency
+from tts.logs import get_logger
 from tts.types import Message, Problem, Prompt, Solution, Usage
 
 _BOOKS = ("cancel", "search")  # rows of the ledger that are no call of a model
 _NS = 10**9
+_LOG = get_logger("tts")
+_LOG.addHandler(logging.NullHandler())  # else warnings would be printed where logging is not configured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,3 +189,47 @@ def _spent(usage: Usage) -> Mapping[str, Any]:
 def _messages(prompt: Prompt) -> str:
     turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt
     return json.dumps([{"role": turn.role, "parts": [{"type": "text", "content": turn.content}]} for turn in turns], ensure_ascii=False)
+
+
+class Watched:
+    """One search, as logs and spans show it."""
+
+    def __init__(self, facts: SearchFacts) -> None:
+        self._name = facts.problem.id or "a problem"
+        self._span = begun(facts)
+        _LOG.info(
+            "%s: begins, %s, %s, model %s, task %s, seed %d",
+            self._name, facts.strategy, facts.budget, facts.model, facts.task, facts.seed,
+        )  # fmt: skip
+
+    def call(self, call: Call) -> None:
+        """Report a call that has ended."""
+        if self._span is not None:
+            self._span.call(call)
+        if _LOG.isEnabledFor(logging.DEBUG):
+            usage, model = call.usage, call.model or "-"
+            _LOG.debug(
+                "%s: %s %s, %d rows, %d tokens, %d in, %.3f s",
+                self._name, call.kind, model, call.rows, usage.tokens, usage.prompt_tokens, usage.seconds,
+            )  # fmt: skip
+
+    def end(self, solution: Solution) -> None:
+        """Report the end."""
+        if self._span is not None:
+            self._span.end(solution)
+        for line in solution.warnings:
+            _LOG.warning("%s: %s", self._name, line)
+        if solution.error is not None:
+            _LOG.error("%s: failed: %s", self._name, solution.error)
+        usage, answered = solution.usage, "no answer" if solution.answer is None else "an answer"
+        _LOG.info(
+            "%s: ends with %s, confidence %.2f, %d candidates, %d tokens, %.3f s, stopped by %s",
+            self._name, answered, solution.confidence, len(solution.candidates), usage.tokens, usage.seconds, solution.stopped_by,
+        )  # fmt: skip
+
+    def fail(self, failure: BaseException) -> None:
+        """Report a search that raised."""
+        if self._span is not None:
+            self._span.close(failure)
+        if not isinstance(failure, asyncio.CancelledError):
+            _LOG.error("%s: refused or failed: %s", self._name, failure)

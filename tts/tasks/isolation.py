@@ -6,6 +6,7 @@ Idea: a model may write anything, such as numbers that overflow in a library. Th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -14,6 +15,7 @@ from tts.tasks.base import Task, keyed
 
 T = TypeVar("T")
 _UNREAD = "\0unread: "  # begins the key of an answer that has none, so that it equals no other key
+_EXITS = (SystemExit, GeneratorExit, asyncio.CancelledError)  # raised in a plain function, they are its own
 
 
 class IsolatedTask:
@@ -28,7 +30,7 @@ class IsolatedTask:
 
     def __init__(self, inner: Task, warn: Callable[[str], None]) -> None:
         self._inner, self._warn = inner, warn
-        self._reported: set[tuple[str, type[Exception]]] = set()
+        self._reported: set[tuple[str, type[BaseException]]] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -42,11 +44,11 @@ class IsolatedTask:
             return getattr(self._inner, method)(*texts)
         except (TimeoutError, MissingDependency):
             raise
-        except Exception as failure:  # noqa: BLE001 - whatever a model's text leads to is that text's fault alone
+        except (Exception, *_EXITS) as failure:  # noqa: BLE001 - whatever a model's text leads to is that text's fault alone
             self._report(failure, effect, method)
             return fallback
 
-    def _report(self, failure: Exception, effect: str, method: str) -> None:
+    def _report(self, failure: BaseException, effect: str, method: str) -> None:
         """Warn of the first failure of its kind in a method."""
         kind = (method, type(failure))
         if kind not in self._reported:

@@ -10,7 +10,7 @@ from research.allocation.pair import studies
 from tts.allocator import shipped
 from tts.experiments.analysis.performance_fit import PerformanceData, of_what
 from tts.models import registry
-from tts.solver.verifier_roles import own_verifier
+from tts.solver.model_cache import own_verifier
 
 _PAIR = registry.get("pocket")
 # what ships, by name: what its results are of. The last two are what `solve` without options goes by.

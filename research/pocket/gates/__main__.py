@@ -24,8 +24,8 @@ from research.pocket.gates.gates import Gate
 from tts.backends.engine import EngineBackend
 from tts.errors import ConfigError, TTSError
 from tts.models.registry import ModelRecord
+from tts.solver.model_cache import own_verifier
 from tts.solver.solver import Solver
-from tts.solver.verifier_roles import own_verifier
 from tts.verifiers.base import traits_of
 from tts.verifiers.making import make_verifier
 

@@ -27,7 +27,7 @@ from tts.search.needs import Needs, needs_of
 from tts.search.parts import Plan, Selected, Selection, StopRule
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
-from tts.solver.verifier_roles import made
+from tts.solver.model_cache import made
 from tts.types import Candidate, Problem, Status, Trajectory
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import StepScores, Verifier

@@ -24,10 +24,9 @@ from tts.registry import EVERYTHING
 from tts.scopes import file_scope
 from tts.search.parts import Plan
 from tts.search.plan import parse, stored_text
-from tts.solver.model_cache import ModelCache
+from tts.solver.model_cache import ModelCache, own_verifier
 from tts.solver.problem_run import ProblemRun
 from tts.solver.solver import Solver
-from tts.solver.verifier_roles import own_verifier
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
 from tts.threads import in_thread

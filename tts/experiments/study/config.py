@@ -30,7 +30,7 @@ from tts.models.registry import ModelRecord
 from tts.search.parts import Plan
 from tts.search.plan import parse, stored_text
 from tts.sections import Section
-from tts.solver.verifier_roles import NO_VERIFIERS
+from tts.solver.model_cache import NO_VERIFIERS
 
 _MOST, _MOST_BUDGETS = 1_000_000, 10_000  # seeds, problems of a data set; combinations of limits
 _MOST_CELLS = 10_000_000

@@ -14,7 +14,7 @@ from tts.experiments.study.config import StudyConfig, as_list, study_config
 from tts.registry import EVERYTHING, Registry, Scope, calls_in
 from tts.scopes import RegisteredNames, check_calls, file_scope
 from tts.search.parts import SELECTIONS, STRATEGIES
-from tts.solver.verifier_roles import NO_VERIFIERS
+from tts.solver.model_cache import NO_VERIFIERS
 from tts.tasks import TABLE
 from tts.verifiers import VERIFIERS
 

@@ -22,7 +22,7 @@ from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.recorded_search import score_of
 from tts.experiments.study.record import Cell, RecordedSample, Result
 from tts.scopes import check_calls, file_scope
-from tts.solver.verifier_roles import made
+from tts.solver.model_cache import made
 from tts.verifiers import VERIFIERS
 from tts.verifiers.ranges import range_of
 

@@ -66,6 +66,9 @@ class HashedNgrams:
         return np.divide(vectors, norms, out=vectors, where=norms > 0)
 
 
+NGRAMS = HashedNgrams()  # the embedder where none was given
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentences:
     """A model of sentences, on the machine's own processors, loaded once: texts that mean the same are near.
