@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 
 from tts.errors import TTSError
@@ -15,7 +16,7 @@ class Blame:
     awaits any more. A `CancelledError` or `GeneratorExit` that the code raised itself is a failure like any other.
 
     Args:
-        part: The part at fault, as the error names it.
+        part: The part at fault, as the error names it; a function where its name takes long to write.
         kind: The class of the error.
         passes: Exceptions that are no failures.
 
@@ -33,7 +34,7 @@ class Blame:
 
     __slots__ = ("_kind", "_part", "_passes", "_task")
 
-    def __init__(self, part: str, kind: type[TTSError] = TTSError, passes: tuple[type[Exception], ...] = ()) -> None:
+    def __init__(self, part: str | Callable[[], str], kind: type[TTSError] = TTSError, passes: tuple[type[Exception], ...] = ()) -> None:
         self._part, self._kind, self._passes = part, kind, passes
 
     def __enter__(self) -> None:
@@ -42,15 +43,17 @@ class Blame:
     def __exit__(self, _type: type[BaseException] | None, failure: BaseException | None, _traceback: TracebackType | None) -> None:
         if failure is None or isinstance(failure, (TTSError, KeyboardInterrupt, *self._passes)):
             return
+        what = f"failed: {type(failure).__name__}: {failure}"
         if isinstance(failure, asyncio.CancelledError):
             if self._task is None or self._task.cancelling():
                 return
-            raise self._kind(f"{self._part} was cancelled by itself") from failure
+            what = "was cancelled by itself"
         if isinstance(failure, GeneratorExit) and (self._task is None or self._task is not _current_task()):
             return
         if isinstance(failure, SystemExit):
-            raise self._kind(f"{self._part} exited the program") from failure
-        raise self._kind(f"{self._part} failed: {type(failure).__name__}: {failure}") from failure
+            what = "exited the program"
+        part = self._part if isinstance(self._part, str) else self._part()
+        raise self._kind(f"{part} {what}") from failure
 
 
 def _current_task() -> asyncio.Task[object] | None:

@@ -449,15 +449,15 @@ class Mirrored(Books):
 
     def __init__(self, limits: Any) -> None:
         super().__init__(limits)
-        self.told: list[tuple[str, str, int]] = []
+        self.told: list[tuple[str, Any]] = []
 
-    def hold(self, unit: str, amount: int) -> None:
-        super().hold(unit, amount)
-        self.told.append(("hold", unit, amount))
+    def hold(self, amounts: Any) -> None:
+        super().hold(amounts)
+        self.told.append(("hold", dict(amounts)))
 
-    def pay(self, unit: str, amount: int) -> None:
-        super().pay(unit, amount)
-        self.told.append(("pay", unit, amount))
+    def pay(self, amounts: Any) -> None:
+        super().pay(amounts)
+        self.told.append(("pay", dict(amounts)))
 
 
 def test_another_class_can_keep_the_books() -> None:
@@ -470,7 +470,7 @@ def test_another_class_can_keep_the_books() -> None:
     account = Account(Budget(tokens=100), books=make)
     asyncio.run(call(account.part(), 30, 20))
     (books,) = kept  # those of the part are in memory
-    assert books.told == [("hold", "tokens", 30), ("pay", "tokens", 20), ("pay", "generated_tokens", 20), ("hold", "tokens", -30)]
+    assert books.told == [("hold", {"tokens": 30}), ("pay", {"tokens": 20, "generated_tokens": 20}), ("hold", {"tokens": -30})]
     assert account.left == {"tokens": 80}
 
 

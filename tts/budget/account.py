@@ -132,6 +132,8 @@ class Account:
         self._chain: tuple[Account, ...] = (self, *(() if parent is None else parent._chain))
         self._payers = {unit: chain for unit in UNITS if (chain := self._payers_of(unit))}
         self.units = tuple(self._payers)
+        levels = [(account, frozenset(unit for unit, payers in self._payers.items() if account in payers)) for account in self._chain]
+        self._levels = [(account, units) for account, units in levels if units]  # where an amount is held, with its units
         limited = [one for account in self._chain if (one := account._seconds) is not None]
         self._least_seconds = min(limited, default=None)
         self._shared = {unit: payers[-1] for unit, payers in self._payers.items() if payers[-1] is not self}  # limited above
@@ -256,7 +258,7 @@ class Account:
 
     def check_time(self) -> None:
         """Raise Exhausted where the deadline has passed."""
-        if self.seconds_left == 0:
+        if self._least_seconds is not None and self.seconds_left == 0:
             raise Exhausted("seconds")
 
     # Parts ----------------------------------------------------------------------------------------------------------------------
@@ -386,7 +388,7 @@ class Account:
         """Let the parent keep what this part keeps; above it the amounts are held already."""
         assert self._parent is not None, "a part has a parent"
         for unit, amount in amounts.items():
-            self._books.hold(unit, -amount)
+            self._books.hold({unit: -amount})
             self._note_direct(unit, -amount)
             if unit in self._books.limits:  # the parent holds this limit for the part, and now holds this much of it for the key
                 self._books.widen(unit, -amount)
@@ -517,24 +519,27 @@ class Account:
     # Books ----------------------------------------------------------------------------------------------------------------------
 
     def _hold(self, amounts: Amounts) -> None:
-        for unit, amount in amounts.items():
-            if payers := self._payers.get(unit):
-                for account in payers:
-                    account._books.hold(unit, amount)
-                    account._changes[unit] += 1
-                self._note_direct(unit, amount)
+        self._change_held(amounts)
 
     def _free(self, amounts: Amounts) -> None:
         """Free amounts that were held, and wake what waits for them."""
-        for unit, amount in amounts.items():
-            if payers := self._payers.get(unit):
-                for account in payers:
-                    account._books.hold(unit, -amount)
+        for unit in self._change_held({unit: -amount for unit, amount in amounts.items()}):
+            owner = self._payers[unit][-1]
+            owner._wake(unit)
+            if owner._is_closed:  # a call that its part did not wait for has ended
+                owner.refund()
+
+    def _change_held(self, amounts: Amounts) -> Amounts:
+        """Add to what is held in each account that pays for this one; return the amounts of limited units."""
+        changed = {unit: amount for unit, amount in amounts.items() if amount and unit in self._payers}
+        for account, units in self._levels:
+            if mine := {unit: amount for unit, amount in changed.items() if unit in units}:
+                account._books.hold(mine)
+                for unit in mine:
                     account._changes[unit] += 1
-                self._note_direct(unit, -amount)
-                payers[-1]._wake(unit)
-                if payers[-1]._is_closed:  # a call that its part did not wait for has ended
-                    payers[-1].refund()
+        for unit, amount in changed.items():
+            self._note_direct(unit, amount)
+        return changed
 
     def _note_direct(self, unit: str, amount: int) -> None:
         """Count what this account itself holds, for those that wait for it."""
@@ -557,19 +562,19 @@ class Account:
 
     def _pay(self, spent: Amounts) -> None:
         """Count a spend here and in all accounts above; what parts had taken for it is no longer held there."""
-        for unit, amount in spent.items():
-            if not amount:
+        spent = {unit: amount for unit, amount in spent.items() if amount}
+        for account in self._chain:
+            books, parent = account._books, account._parent
+            limits = {} if parent is None else books.limits
+            taken = {unit: max(0, min(amount, limits[unit] - books.spent[unit])) for unit, amount in spent.items() if unit in limits}
+            books.pay(spent)
+            if parent is None or not taken:
                 continue
-            for account in self._chain:
-                books, parent = account._books, account._parent
-                limit = None if parent is None else books.limits.get(unit)
-                before = books.spent[unit]
-                books.pay(unit, amount)
-                if parent is not None and limit is not None and (taken := max(0, min(amount, limit - before))):
-                    for above in parent._payers.get(unit, ()):
-                        above._books.hold(unit, -taken)
-                    if unit in parent._payers:
-                        parent._note_direct(unit, -taken)
+            for above, units in parent._levels:
+                above._books.hold({unit: -amount for unit, amount in taken.items() if unit in units})
+            for unit, amount in taken.items():
+                if unit in parent._payers:
+                    parent._note_direct(unit, -amount)
 
     def settle(self, held: Amounts, spent: Amounts | None = None, call: Call | None = None) -> None:
         """Free what was held for a call, and book what it spent; None: nothing was called.

@@ -109,6 +109,10 @@ class Rates:
         usd_reused = usd_in if self.usd_reused is None else self.usd_reused
         return computed * usd_in + reused * usd_reused + generated * (self.usd_out or 0)
 
+    def costs(self, *, computed: int = 0, reused: int = 0, generated: int = 0) -> dict[str, int]:
+        """Return what tokens cost in `flops` and in `usd`; see `cost`."""
+        return {unit: self.cost(unit, computed=computed, reused=reused, generated=generated) for unit in ("flops", "usd")}
+
 
 @dataclass(frozen=True, slots=True)
 class RowCost:
@@ -135,6 +139,14 @@ class RowCost:
     def of(self, unit: str, generated: int) -> int:
         """Return the bound in one unit for a row of `generated` tokens."""
         return self.generation(unit, generated) + self.reserve(unit, generated)
+
+    def of_each(self, units: Iterable[str], generated: int) -> dict[str, int]:
+        """Return the bound in each of some units for a row of `generated` tokens."""
+        return {unit: self.of(unit, generated) for unit in units}
+
+    def reserves(self, units: Iterable[str], generated: int) -> dict[str, int]:
+        """Return the part of the bound, in each of some units, that is kept for scoring the row."""
+        return {unit: self.reserve(unit, generated) for unit in units}
 
     def generation(self, unit: str, generated: int) -> int:
         """Return the part of the bound that generating spends."""

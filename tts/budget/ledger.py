@@ -41,13 +41,15 @@ class Books:
         """Return what is neither spent nor held of a limited unit."""
         return self.limits[unit] - self.spent[unit] - self.held[unit]
 
-    def hold(self, unit: str, amount: int) -> None:
-        """Hold an amount; a negative one is freed."""
-        self.held[unit] += amount
+    def hold(self, amounts: Amounts) -> None:
+        """Hold amounts, all at once; negative ones are freed."""
+        for unit, amount in amounts.items():
+            self.held[unit] += amount
 
-    def pay(self, unit: str, amount: int) -> None:
-        """Count an amount as spent."""
-        self.spent[unit] += amount
+    def pay(self, amounts: Amounts) -> None:
+        """Count amounts as spent, all at once."""
+        for unit, amount in amounts.items():
+            self.spent[unit] += amount
 
     def widen(self, unit: str, amount: int) -> None:
         """Raise a limit; a negative amount lowers it."""
@@ -138,7 +140,7 @@ def priced(usage: Usage, rates: Rates | None, known: Mapping[str, int] | None = 
             computed = usage.prompt_tokens + usage.verifier_tokens
             reused = (usage.reused_tokens or 0) + usage.verifier_reused_tokens
             generated = usage.generated_tokens + usage.cancelled_tokens
-            known = {unit: rates.cost(unit, computed=computed, reused=reused, generated=generated) for unit in ("flops", "usd")}
+            known = rates.costs(computed=computed, reused=reused, generated=generated)
         flops, usd = known["flops"], known["usd"]
         is_unpriced = rates.usd_in is None or rates.usd_out is None
         usage = dataclasses.replace(usage, flops=None if rates.flops is None else flops, usd=None if is_unpriced else usd / USD_UNIT)

@@ -30,13 +30,13 @@ class Answers:
 
     Args:
         task: The task, which answers for what its methods raise (`tts.tasks.isolation`).
-        seconds_left: A function that returns the seconds of the budget; None: it does not limit them.
+        seconds_left: A function that returns the seconds that are left; None: time is not limited.
 
     Attributes:
         timed_out: whether time kept an answer from being extracted or compared.
     """
 
-    def __init__(self, task: Task, seconds_left: Callable[[], float | None] = lambda: None) -> None:
+    def __init__(self, task: Task, seconds_left: Callable[[], float | None] | None = None) -> None:
         self.timed_out = False
         self._task = task
         self._keyed = keyed(task)
@@ -75,7 +75,7 @@ class Answers:
 
     async def _extracted(self, text: str) -> Any:
         """Return the answer in a text; None where the time is over."""
-        if self._seconds_left() == 0:
+        if self._seconds_left is not None and self._seconds_left() == 0:
             self._read_late += len(text)
         try:
             if self._read_late > _READ_LATE:
@@ -93,7 +93,7 @@ class Answers:
         Raises:
             TimeoutError: the time is over.
         """
-        left = self._seconds_left()
+        left = None if self._seconds_left is None else self._seconds_left()
         if left is not None and left <= 0:
             raise TimeoutError
         return await asyncio.wait_for(in_thread(fn, *args), left)
@@ -133,7 +133,7 @@ class Answers:
         for index, first in enumerate(self._first):
             if index % _PAIRS_AT_ONCE == _PAIRS_AT_ONCE - 1:
                 await asyncio.sleep(0)
-                if (left := self._seconds_left()) is not None and left <= 0:
+                if self._seconds_left is not None and (left := self._seconds_left()) is not None and left <= 0:
                     raise TimeoutError
             same = self._task.decide(first, answer)
             if same is None:

@@ -145,7 +145,7 @@ class Costs:
         like: dict[int, Mapping[str, int]] = {}  # nodes of as many tokens cost the same
         for node, number in tokens.items():
             if (known := like.get(number)) is None:
-                known = like[number] = {unit: cost.reserve(unit, number) for unit in units}
+                known = like[number] = cost.reserves(units, number)
             amounts[node] = known
         self.account.keep(amounts)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -78,7 +78,7 @@ class Prompts:
                 f"the prompt has {tokens} tokens, but the model's context (on the backend {backend.name!r}) holds {backend.context}",
                 hint="shorten the problem, or choose a model with a longer context",
             )
-        cost = {unit: backend.rates.cost(unit, computed=tokens + text_bound(backend, path), reused=tokens) for unit in ("flops", "usd")}
+        cost = backend.rates.costs(computed=tokens + text_bound(backend, path), reused=tokens)
         held: list[Any] = []  # given up where anything fails, the booking included
         try:
             async with self._reading("open", model, 1, cost, charge) as replies:
@@ -228,8 +228,10 @@ class Prompts:
         for t in ts:
             if t.status == "finished" and (t.node, model) not in self._again and not self._goes_on(t, model):
                 opened = await self.read_again(t, model)
-                self._release_abroad(t.node, model)
+                stale = self._abroad.pop((t.node, model), None)
                 self._abroad[t.node, model] = opened.handle
+                if stale is not None:
+                    self._release(model, [stale])
                 self._again[t.node, model] = 0 if opened.path is None else opened.path - t.num_tokens
             more.append(self._again.get((t.node, model)))
         return more
@@ -239,30 +241,26 @@ class Prompts:
         spelled = self.spelled(t, model)
         return t.model == model and t.node in self._tree.held and len(getattr(spelled, "ids", ())) == t.num_tokens
 
-    def _release_abroad(self, node: int, model: str) -> None:
-        self._again.pop((node, model), None)
-        if (handle := self._abroad.pop((node, model), None)) is not None:
-            self._release(model, [handle])
-
-    def release(self, t: Trajectory) -> None:
-        """Give up every handle of a node."""
-        if t.handle is not None and self._tree.release(t):
-            self._release(t.model, [t.handle])
-        for model in self._backends:
-            self._release_abroad(t.node, model)
+    def release(self, ts: Iterable[Trajectory]) -> None:
+        """Give up every handle of some nodes."""
+        freed: dict[str, list[object]] = {}
+        for t in ts:
+            if t.handle is not None and self._tree.release(t):
+                freed.setdefault(t.model, []).append(t.handle)
+            for model in self._backends if self._abroad else ():
+                self._again.pop((t.node, model), None)
+                if (handle := self._abroad.pop((t.node, model), None)) is not None:
+                    freed.setdefault(model, []).append(handle)
+        self._release_each(freed)
 
     def release_all(self) -> None:
         """Give up every handle of the search."""
-        held: dict[str, list[object]] = {model: [] for model in self._backends}
-        for t in list(self._tree.held.values()):
-            if t.handle is not None and self._tree.release(t):
-                held[t.model].append(t.handle)
-        for (_, model), handle in self._abroad.items():
-            held[model].append(handle)
-        self._abroad.clear()
-        self._again.clear()
+        held = list(self._tree.held.values())
+        self.release(held + [self._tree.nodes[node] for node, _ in self._abroad if node not in self._tree.held])
+
+    def _release_each(self, freed: Mapping[str, Sequence[object]]) -> None:
         with ExitStack() as every:  # also where one of them fails
-            for model, handles in held.items():
+            for model, handles in freed.items():
                 every.callback(self._release, model, handles)
 
     def _release(self, model: str, handles: Sequence[object]) -> None:
@@ -314,7 +312,7 @@ class Prompts:
     def _cost(self, backend: Backend, ts: Sequence[Trajectory], text: str, more: int = 0) -> tuple[int, dict[str, int]]:
         """Return the most tokens that reading a text after each computes, and what that costs; `more`: that the paths have beside."""
         paths, size = sum(map(self._tree.path_tokens, ts)) + more, text_bound(backend, text) * len(ts)
-        return size, {unit: backend.rates.cost(unit, computed=size, reused=paths) for unit in ("flops", "usd")}
+        return size, backend.rates.costs(computed=size, reused=paths)
 
 
 def _one_each(replies: Any, count: int, backend: Backend, call: str) -> list[Reply[Any]]:

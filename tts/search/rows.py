@@ -78,6 +78,7 @@ class RowCall:
         self.timed_out = False
         self._rows = rows
         self._backend = backend
+        self._blame = Blame(f"the backend {backend.name!r}", EngineError)
         self._clock = clock
         self._started = clock()
         self._received = 0
@@ -107,10 +108,6 @@ class RowCall:
                 rows.cancel()
 
         return asyncio.get_running_loop().call_later(seconds_left, stop)
-
-    @property
-    def _blame(self) -> Blame:
-        return Blame(f"the backend {self._backend.name!r}", EngineError)
 
     def send(self) -> None:
         """Start the rows."""
@@ -270,16 +267,17 @@ class RowRunner:
             CapabilityError: The backend cannot stop at a step.
             SearchEnded: A whole wave of rows had no room in the context, which costs nothing.
         """
-        for _ in range(MOST_ROWS):
-            if not self.fills_context(queue):
-                break
-            yield self._unwritten(queue)
-            if queue.is_done or queue.most is None:
-                return
-        else:
-            raise SearchEnded("nothing is spent any more")
-        await self._open_abroad(queue)
-        wave = await self._plan(queue, answered=answered, completed=completed)
+        if not (going_on := queue.open_rows):
+            for _ in range(MOST_ROWS):
+                if not self.fills_context(queue):
+                    break
+                yield self._unwritten(queue)
+                if queue.is_done or queue.most is None:
+                    return
+            else:
+                raise SearchEnded("nothing is spent any more")
+            await self._open_abroad(queue)
+        wave = await self._plan(queue, going_on, answered=answered, completed=completed)
         call: RowCall | None = None
         try:
             async with self._lease(queue, wave) as lease:
@@ -305,11 +303,11 @@ class RowRunner:
 
     async def _open_abroad(self, queue: RowQueue) -> None:
         """Let the model read the next path, where another one wrote it, before a row is granted all that is left."""
-        if not queue.open_rows and (parent := queue.peek()) is not None and parent.model != queue.model:
+        if (parent := queue.peek()) is not None and parent.model != queue.model:
             self._tree.check_usable([parent])
             await self._prompts.handles([parent], queue.model)
 
-    async def _plan(self, queue: RowQueue, *, answered: bool, completed: bool) -> PlannedWave:
+    async def _plan(self, queue: RowQueue, going_on: list[QueuedRow], *, answered: bool, completed: bool) -> PlannedWave:
         """Plan the next call; where other searches only hold what it lacks, wait until they free some.
 
         Raises:
@@ -318,7 +316,7 @@ class RowRunner:
         is_patient = True  # whether it waits for all that a row is expected to need
         while True:
             try:
-                return self.sizes.plan(queue, answered=answered, completed=completed, is_patient=is_patient)
+                return self.sizes.plan(queue, going_on, answered=answered, completed=completed, is_patient=is_patient)
             except Exhausted as short:
                 try:
                     await self._costs.account.wait_for_more(short.unit)
@@ -414,8 +412,8 @@ class RowRunner:
             self.sizes.learn(queue, row, row.path)
 
     def fills_context(self, queue: RowQueue) -> bool:
-        """Whether no row is open, and the next one has no room in the model's context: one with a longer context wrote its path."""
-        return not queue.open_rows and queue.left > 0 and (parent := queue.peek()) is not None and self.sizes.fills(queue, parent)
+        """Whether the next row has no room in the model's context: one with a longer context wrote its path."""
+        return queue.left > 0 and (parent := queue.peek()) is not None and self.sizes.fills(queue, parent)
 
     def _unwritten(self, queue: RowQueue) -> QueuedRow:
         """Begin the next row, and end it without a token, for the context is full."""

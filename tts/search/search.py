@@ -324,11 +324,11 @@ class Search:
             return []
         sampling = self.rows.sampling_at(temperature, max_tokens, effort)
         queue = self.rows.queue(ts, n, END, sampling=sampling, model=model, width=1 if self._judges else MOST_ROWS, redraw=True)
-        spent, tokens = self._limited_spend(), self._costs.whole.paid("tokens")
+        before = self._spend()
         while not queue.is_done:
             made: list[Trajectory] = []
-            if not queue.begun:
-                spent, tokens = self._limited_spend(), self._costs.whole.paid("tokens")
+            if n is None and not queue.begun:
+                before = self._spend()
             try:
                 await self._completed(queue, made)
             except SearchEnded as end:
@@ -344,7 +344,7 @@ class Search:
             if barren == _TRIES:
                 raise SearchEnded("every row failed")
             if n is None and made and not queue.begun:
-                free = self._free_waves(free, spent, tokens)
+                free = self._free_waves(free, before)
         if queue.given_up:
             self._count_short(queue, first, n, ts, f"{queue.given_up} were given up for others")
         return self.candidates[first:]
@@ -353,20 +353,23 @@ class Search:
         """Return the next call for rows of a queue, as a context that yields those that are over."""
         return aclosing(self.rows.write(queue, answered=self.candidates.votes.total > 0, completed=bool(self.candidates)))
 
-    def _limited_spend(self) -> dict[str, int]:
-        return {unit: self._costs.whole.paid(unit) for unit in self.account.units}
+    def _spend(self) -> dict[str, int]:
+        """Return what the search has spent of tokens, and of each limited unit."""
+        return {unit: self._costs.whole.paid(unit) for unit in {"tokens", *self.account.units}}
 
-    def _free_waves(self, free: int, spent: Mapping[str, int], tokens: int) -> int:
-        """Return the number of consecutive waves without cost, given that `free` such waves came before the last wave.
+    def _free_waves(self, free: int, before: Mapping[str, int]) -> int:
+        """Return the number of consecutive waves without cost.
 
         Args:
-            spent, tokens: of the limits, and in all, before the last wave.
+            free: That number before the last wave.
+            before: What was spent before the last wave.
 
         Raises:
-            SearchEnded: a wave spent nothing that is limited, or many in a row no token, where time is limited.
+            SearchEnded: A wave spent nothing that is limited, or many in a row no token, where time is limited.
         """
-        free = free + 1 if tokens == self._costs.whole.paid("tokens") else 0
-        if spent == self._limited_spend() and (self.account.deadline is None or free == _FREE):
+        after = self._spend()
+        free = free + 1 if before["tokens"] == after["tokens"] else 0
+        if all(before[unit] == after[unit] for unit in self.account.units) and (self.account.deadline is None or free == _FREE):
             raise SearchEnded("nothing is spent any more")
         return free
 
@@ -471,7 +474,6 @@ class Search:
             t, answer, kind, place, self.tree.group_of(t), scores, math.nan if weight is None else weight
         )
         self.candidates.append(candidate)
-        self._costs.whole.keep_for_closing(_CLOSING_S * len(self.candidates))
         self._ended.append(t)
         if self._may_score is not None and not self._may_score(candidate, self._agreeing[kind]):
             self.scoring.unscorable.add(t.node)
@@ -650,21 +652,19 @@ class Search:
         self.tree.kept.append(self.tree.distinct_tokens(ts))
         kept = [*ts, *(candidate.trajectory for candidate in self.candidates), *self.rows.open_paths]
         needed = self.tree.above(kept) if self.account.has_kept else set[int]()  # whose scores read what is held above them
-        for t in self.tree.doomed([t.node for t in kept]):
-            self._prune(t, needed)
+        self._prune(self.tree.doomed([t.node for t in kept]), needed)
 
     def drop(self, ts: Sequence[Trajectory]) -> None:
         """Prune these unfinished paths alone."""
-        for t in (one for one in ts if one.node not in self._finished):
-            self._prune(t)
+        self._prune([t for t in ts if t.node not in self._finished])
 
-    def _prune(self, t: Trajectory, needed: Container[int] = ()) -> None:
-        self.tree.pruned.add(t.node)
-        if t.node not in needed:
-            self.account.free(t.node)
-        self._prompts.release(t)
+    def _prune(self, ts: Sequence[Trajectory], needed: Container[int] = ()) -> None:
+        self.tree.pruned.update(t.node for t in ts)
+        self.account.free(*(t.node for t in ts if t.node not in needed))
+        self._prompts.release(ts)
 
     def _note_time(self) -> None:
+        self._costs.whole.keep_for_closing(_CLOSING_S * len(self.candidates))
         self.notes.timed_out = self.rows.timed_out or self._answers.timed_out or self.scoring.timed_out
 
     # Its life -------------------------------------------------------------------------------------------------------------------
@@ -696,8 +696,7 @@ class Search:
             raise ConfigError("two calls of one search are in flight", hint="await one before the next; width is several rows in one call")
         self._is_busy = True
         if self._ended and not self.scoring.verifiers:  # no verifier will score them
-            for t in self._ended:
-                self._prompts.release(t)
+            self._prompts.release(self._ended)
             self._ended = []
         try:
             yield

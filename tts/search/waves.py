@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Self
 
 from tts.backends.base import Backend, Sampling
@@ -140,7 +141,8 @@ def plan_rows(request: WaveRequest, left: Amounts) -> Wave:
     else:
         rows, cap = _fit(cost, size.rows, cap, size.typical, free)
         is_verified = True
-    reserve = {unit: rows * (cost.of(unit, cap) if is_verified else cost.generation(unit, cap)) for unit in left}
+    each = cost.of_each(left, cap) if is_verified else cost.bare().of_each(left, cap)
+    reserve = {unit: rows * amount for unit, amount in each.items()}
     if "samples" in reserve:
         reserve["samples"] = sum(request.branches[:rows])
     return Wave(rows, cap, reserve, size.limit, size.why)
@@ -238,13 +240,13 @@ def payable_branches(branches: Sequence[int], left: int | None) -> int:
 
 def payable_rows(cost: RowCost, tokens: int, left: Amounts) -> float:
     """Return how many rows of so many tokens the limits other than samples pay; infinity where there is no such limit."""
-    each = {unit: cost.of(unit, tokens) for unit in left if unit != "samples"}
-    return min((left[unit] // amount for unit, amount in each.items() if amount > 0), default=math.inf)
+    each = cost.of_each(left, tokens)
+    return min([left[unit] // amount for unit, amount in each.items() if amount > 0], default=math.inf)
 
 
 def scarcest_unit(cost: RowCost, tokens: int, left: Amounts) -> str:
     """Return the limit that pays the fewest rows of so many tokens."""
-    each = {unit: amount for unit in left if unit != "samples" and (amount := cost.of(unit, tokens)) > 0}
+    each = {unit: amount for unit, amount in cost.of_each(left, tokens).items() if amount > 0}
     return min(each, key=lambda unit: left[unit] / each[unit])
 
 
@@ -263,9 +265,9 @@ def _fit(cost: RowCost, rows: int, cap: int, typical: int, left: Amounts) -> tup
     """
     typical = max(1, min(cap, typical))
     count = rows
-    for unit, amount in left.items():
-        if (each := cost.of(unit, typical)) > 0:
-            count = min(count, max(1, amount // each))
+    for unit, each in cost.of_each(left, typical).items():
+        if each > 0:
+            count = min(count, max(1, left[unit] // each))
     for unit, amount in left.items():
         cap = _largest(cost, unit, cap, amount // count)
         if cap < 1:
@@ -543,11 +545,15 @@ class RowSizes:
         """Paths that were begun."""
         return sum(map(len, self._lengths.values()))
 
+    @cached_property
+    def _first_step(self) -> int:
+        return max(1, round(self._task.typical_tokens("step") * self._scale))
+
     @property
     def expected_step(self) -> int:
         """The mean tokens of a step; before any has ended, the task's constant."""
         tokens, number = self._steps
-        return max(1, round(tokens / number) if number else round(self._task.typical_tokens("step") * self._scale))
+        return max(1, round(tokens / number)) if number else self._first_step
 
     @property
     def root_tokens(self) -> int:
@@ -618,11 +624,12 @@ class RowSizes:
 
     # What may begin, and go on --------------------------------------------------------------------------------------------------
 
-    def plan(self, queue: RowQueue, *, answered: bool, completed: bool, is_patient: bool) -> PlannedWave:
+    def plan(self, queue: RowQueue, going_on: list[QueuedRow], *, answered: bool, completed: bool, is_patient: bool) -> PlannedWave:
         """Choose the rows of the next call: those that are open, else new ones; and plan how far they are written.
 
         Args:
             queue: The request.
+            going_on: The rows that are open.
             answered: Whether there is an answer; if not, enough is held back to bring the best open path to its end.
             completed: Whether there is a candidate; if not, the first row to the end is granted all that it may need.
             is_patient: Whether a shared limit that does not pay a row to its expected end is exhausted for now.
@@ -631,7 +638,6 @@ class RowSizes:
             Exhausted: The budget pays neither.
         """
         self._costs.account.check_time()
-        going_on = queue.open_rows
         upcoming = NextRows.of(going_on or self._upcoming(queue, completed=completed), goes_on=bool(going_on))
         try:
             return self._plan(queue, upcoming, answered=answered, completed=completed, is_patient=is_patient)

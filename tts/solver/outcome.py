@@ -33,7 +33,7 @@ async def candidates_of(strategy: Strategy, search: Search) -> Sequence[Candidat
     Raises:
         ConfigError: it returned something else.
     """
-    made: Any = await _awaited(lambda: strategy.run(search), f"the strategy {strategy}")
+    made: Any = await _awaited(lambda: strategy.run(search), lambda: f"the strategy {strategy}")
     if made is None:
         return search.candidates
     listed: list[Any] = list(made) if isinstance(made, Iterable) else [made]
@@ -50,7 +50,7 @@ async def selected_by(selection: Selection, candidates: Sequence[Candidate], sea
     Raises:
         TTSError: it returned something else.
     """
-    made = await _awaited(lambda: selection.select(candidates, search), f"the selection {selection}")
+    made = await _awaited(lambda: selection.select(candidates, search), lambda: f"the selection {selection}")
     if not isinstance(made, Selected):
         raise TTSError(f"the selection {selection} returned {shown(made)}, but must return a tts.Selected")
     answers: Any = made.answers
@@ -74,12 +74,12 @@ def decision_of(rule: StopRule, candidates: Sequence[Candidate]) -> StopDecision
     return decision
 
 
-async def _awaited(call: Callable[[], Any], what: str) -> Any:
+async def _awaited(call: Callable[[], Any], what: Callable[[], str]) -> Any:
     """Call a part's method and await what it returns; whatever else than an end of the search it raises, is the part's failure."""
     with Blame(what, passes=(SearchEnded, Exhausted)):
         made = call()
         if not inspect.isawaitable(made):
-            raise ConfigError(f"{what} returned {shown(made)} without being awaited, but must be async", hint="write async def")
+            raise ConfigError(f"{what()} returned {shown(made)} without being awaited, but must be async", hint="write async def")
         return await made
 
 
@@ -143,12 +143,9 @@ def warnings_of(
         notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")
     notes += _cut_short(search, usage, capped=capped)
     notes += _endless_thoughts(outcome.candidates)
-    held = (
-        (outcome.held, f"verifier calls that {selection} did not make"),
-        (outcome.cheaper, "scores that cost less: what candidates have in common is read once"),
-    )
+    idle = f"verifier calls that {selection} did not make" if outcome.held else ""
     reserves: list[str] = []
-    for amounts, what in held:
+    for amounts, what in ((outcome.held, idle), (outcome.cheaper, "scores that cost less: what candidates have in common is read once")):
         shares = {unit: amount / search.account.limit(unit) for unit, amount in amounts.items()}
         reserves += [f"{share:.0%} of the {unit} were held for {what}" for unit, share in shares.items() if share >= _WORTH_SAYING]
     return [*notes, *_left_over(search, outcome, explained=bool(reserves)), *reserves]
@@ -156,9 +153,11 @@ def warnings_of(
 
 def _open_ended(search: Search, outcome: SearchOutcome, selection: Selection) -> list[str]:
     """Return the warning that a vote over free texts chose little more than the first of them."""
+    if search.task.name != "text" or not isinstance(selection, Majority):
+        return []
     voters = [c for c in outcome.candidates if c.answer is not None]
     agreed = max(Counter(c.answer_class for c in voters).values(), default=0)
-    if search.task.name != "text" or not isinstance(selection, Majority) or len(voters) < 2 or 2 * agreed > len(voters):
+    if len(voters) < 2 or 2 * agreed > len(voters):
         return []
     return [
         f"votes on free text count equal texts, which means nothing here: {agreed} of {len(voters)} agree; give verifier='judge' with the "

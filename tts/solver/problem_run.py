@@ -255,7 +255,7 @@ class ProblemRun:
             costs=costs,
             tree=tree,
             prompts=prompts,
-            answers=Answers(task, lambda: costs.account.seconds_left),
+            answers=Answers(task, None if account.deadline is None else lambda: costs.account.seconds_left),
             scoring=scoring,
             notes=notes,
             seed=self.seed,
@@ -264,7 +264,7 @@ class ProblemRun:
             sampling=self.sampling,
             clock=self.clock,
             on_call=None if self.on_event is None else _reporter(self, self.on_event),
-            may_score=None if self._needs.verifiers else self._may_score,
+            may_score=self._may_score,
             asked_of_all=self._asked_of_all(),
             expected_tokens=self.expected_tokens,
         )
@@ -290,7 +290,10 @@ class ProblemRun:
         return self._chosen_by if self._selection_needs.scores_all and not self._needs.verifiers else ()
 
     @property
-    def _may_score(self) -> Callable[[Candidate, int], bool]:
+    def _may_score(self) -> Callable[[Candidate, int], bool] | None:
+        """What tells whether the selection may score a candidate; None: it may, or nothing is kept for scores."""
+        if self._needs.verifiers or not self.declared:
+            return None
         return self.selection.may_score if self._selection_needs.verifiers else _never
 
     def _account(self, noted: Callable[[Call], None]) -> Account:
@@ -415,7 +418,7 @@ class ProblemRun:
             usage=usage,
             remaining=account.unspent(),
             stopped_by=outcome.stopped_by,
-            strategy=str(self._configured()),
+            strategy=self._configured,
             model=self.model,
             seed=self.seed,
             oracle=any(self.verifiers[role].oracle for role in {*self.declared, *search.scoring.asked}),
@@ -426,8 +429,10 @@ class ProblemRun:
             error=outcome.error,
         )
 
-    def _configured(self) -> Plan:
-        return dataclasses.replace(self.plan, selection=self.selection)
+    @cached_property
+    def _configured(self) -> str:
+        """The plan with its selection, as a text."""
+        return str(dataclasses.replace(self.plan, selection=self.selection))
 
     def _reproducible(self, search: Search, outcome: SearchOutcome) -> bool:
         timed = search.notes.timed_out or search.notes.timed or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
@@ -439,7 +444,7 @@ class ProblemRun:
             problem=self.problem.text,
             task=self.task.name,
             model=self.model,
-            strategy=str(self._configured()),
+            strategy=self._configured,
             seed=self.seed,
             budget=format_limits(self._limits),
             answer=next(iter(selected.answers), None),
