@@ -489,6 +489,14 @@ class Account:
         """Return what this account holds under a key."""
         return self._kept.get(key, {})
 
+    def amounts_under(self, key: object) -> Amounts:
+        """Return what is left more of each limit once a key is freed, which this account keeps, or one of which it is a part."""
+        for account in self._chain:
+            if key in account._kept:
+                amounts = account._kept[key]
+                return {unit: one for unit, one in amounts.items() if account._payers[unit][-1] is self._payers.get(unit, (None,))[-1]}
+        return {}
+
     @property
     def has_kept(self) -> bool:
         """Whether anything is held for later calls, here or in an account of which this is a part."""

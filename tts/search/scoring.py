@@ -294,44 +294,58 @@ class Scoring:
         In order, until one cannot be paid; after that one, those alone for which something was held.
         """
         account, verifier, tree = self._costs.account, self.get(role), self._tree
+        reads_paths = _reads_paths(verifier)
         paid: list[Trajectory] = []
         total: dict[str, int] = {}
         tokens = paths = prompts = 0
         opened: set[int] = set()
         stopped: Exhausted | None = None
+        left, freed, is_kept = account.all_available(), dict[int, None](), account.has_kept
         for t in todo:
-            if stopped is not None and not account.keeps(t.node):
+            if stopped is not None and (t.node in freed or not account.keeps(t.node)):
                 continue
             # a path of another model, or whose state is gone, is opened again, and read from its prompt on, as its text is spelled
             held = self._reads_on(t, role)
             known = tree.scored_tokens(t, role) if held else 0
             new = t.num_tokens - known if held else max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
-            if account.has_kept:
-                self._free_path(t, role)
+            if is_kept:
+                self._free_path(t, role, left, freed)
             root, path = tree.root_of(t), tree.path_tokens(t)
-            opening = self._prompts.unopened_tokens(t, verifier.model) if _reads_paths(verifier) else 0
+            opening = self._prompts.unopened_tokens(t, verifier.model) if reads_paths else 0
             bound = tokens + opening + stated_bound(verifier, path - t.num_tokens + known, new)
             unread = self._costs.unread_prompt(role, root, tree.prompt_tokens[root], again=not held)
             shown = prompts + (unread if root not in opened or not held else 0)
             wanted = self._costs.score_cost(role, bound, len(paid) + 1, paths + path, shown)
-            if (short := account.short_of(wanted)) is not None:
+            if (short := next((unit for unit, amount in wanted.items() if amount > left[unit]), None)) is not None:
                 stopped = stopped or Exhausted(short)
                 continue
             tokens, prompts, paths = bound, shown, paths + path
             paid.append(t)
             opened |= {root} if held else set()
             total = wanted | {"bound": tokens, "prompts": prompts}
+        account.free(*freed)
         return paid, total, stopped
 
     def _reads_on(self, t: Trajectory, role: str) -> bool:
         """Whether a role's verifier reads a path on from where it was: its own model wrote it, and its state is held."""
         return t.model == self.verifiers[role].model and self._tree.reads_on(t, role)
 
-    def _free_path(self, t: Trajectory, role: str) -> None:
-        """Free what is held for this node and for those of its ancestors that its score will cover."""
-        node: Trajectory | None = t
-        while node is not None and (node.node, role) not in self._tree.scores:
-            self._costs.account.free(node.node)
+    def _free_path(self, t: Trajectory, role: str, left: dict[str, int], freed: dict[int, None]) -> None:
+        """Add to what is left what is held for this node, and for those of its ancestors that its score will cover.
+
+        Args:
+            t: The path.
+            role: The role that will score it.
+            left: What is left of each limit; it grows.
+            freed: The nodes whose amounts were added; it grows.
+        """
+        account, scores, node = self._costs.account, self._tree.scores, t
+        while node.node not in freed and (node.node, role) not in scores:
+            freed[node.node] = None
+            for unit, amount in account.amounts_under(node.node).items():
+                left[unit] += amount
+            if node.parent is None:
+                return
             node = node.parent
 
 
