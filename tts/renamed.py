@@ -28,7 +28,7 @@ MODULES: dict[str, str] = {
     "tts.search.forks": "tts.search.prompts",
     "tts.search.votes": "tts.search.answers",
     "tts.search.row_batch": "tts.search.rows",
-    "tts.search.row_queue": "tts.search.waves",
+    "tts.search.row_queue": "tts.search.queue",
     "tts.search.row_sizes": "tts.search.waves",
     "tts.solver.last_resort": "tts.search.search",
     "tts.solver.part_results": "tts.solver.outcome",

@@ -14,9 +14,10 @@ from tests.support.runs import check_books, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.account import Account
 from tts.search.costs import Costs
+from tts.search.lengths import NO_CAP
 from tts.search.prompts import Prompts
 from tts.search.tree import Tree
-from tts.search.waves import NO_CAP, RowSizes
+from tts.search.waves import RowSizes
 from tts.types import Problem
 from tts.verifiers.function import FunctionVerifier
 

@@ -26,8 +26,8 @@ from tts.budget.budget import Budget
 from tts.registry import Registry
 from tts.search.lengths import MOST_ROWS as MOST_OF_A_WAVE
 from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
+from tts.search.queue import QueuedRow, RowQueue
 from tts.search.selections.league import fixtures
-from tts.search.waves import QueuedRow, RowQueue
 from tts.types import Solution
 from tts.verifiers.toy import ToyVerifier
 

@@ -19,6 +19,7 @@ QUANTILE = 0.85  # of the solutions end within the expected length
 _NOTHING_OPEN = np.ones(1)
 _LONGER = 1 - QUANTILE + 1e-9  # share of the solutions that may be longer
 T = TypeVar("T")
+NO_CAP = 1 << 20  # tokens of a row on a backend without a context limit
 MOST_ROWS = 1024  # of a wave: a width that no budget pays is begun wave by wave, until the search is ended or stopped
 
 

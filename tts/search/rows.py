@@ -25,10 +25,11 @@ from tts.errors import EngineError, shown
 from tts.randomness import MAIN_WORD, SCRATCH_WORD, child_stream
 from tts.search.costs import Costs
 from tts.search.ends import END, STEP, SearchEnded, Share, Stops, Thought, Tokens, Until
-from tts.search.lengths import MOST_ROWS
+from tts.search.lengths import MOST_ROWS, NO_CAP
 from tts.search.prompts import Prompts
+from tts.search.queue import QueuedRow, RowQueue
 from tts.search.tree import Tree
-from tts.search.waves import NO_CAP, PlannedWave, QueuedRow, RowQueue, RowSizes, branches_of
+from tts.search.waves import PlannedWave, RowSizes, branches_of
 from tts.tasks.base import Task
 from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Problem, Status, Trajectory, Usage

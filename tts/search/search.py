@@ -47,10 +47,10 @@ from tts.search.ends import (
 )
 from tts.search.lengths import MOST_ROWS
 from tts.search.prompts import Prompts, check_fork, forked
+from tts.search.queue import QueuedRow, RowQueue
 from tts.search.rows import RowRunner
 from tts.search.scoring import Scoring
 from tts.search.tree import Tree
-from tts.search.waves import QueuedRow, RowQueue
 from tts.tasks.base import Task
 from tts.thoughts import THINK
 from tts.threads import in_thread

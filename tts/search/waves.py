@@ -13,14 +13,13 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Self
 
-from tts.backends.base import Backend, Sampling
+from tts.backends.base import Backend
 from tts.backends.capabilities import require
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Exhausted
@@ -28,15 +27,14 @@ from tts.budget.budget import RowCost
 from tts.budget.ledger import Amounts
 from tts.errors import ConfigError
 from tts.search.costs import Costs
-from tts.search.ends import END, STEP, Stops, Thought, Tokens, Until
-from tts.search.lengths import MOST_ROWS, Lengths
+from tts.search.ends import END, STEP, Thought, Tokens
+from tts.search.lengths import NO_CAP, Lengths
 from tts.search.prompts import Prompts
+from tts.search.queue import NextRows, QueuedRow, RowQueue
 from tts.search.tree import Tree
 from tts.tasks.base import Task
-from tts.thoughts import ThoughtMarks
 from tts.types import Problem, Trajectory
 
-NO_CAP = 1 << 20  # tokens of a row on a backend without a context limit
 _PATIENCE = 4  # expected lengths that a row may take without being given up
 _SHARE = 0.5  # of what was left when a row began, that it may take in any case
 _RESPONSE = 0.25  # of what is left when a thought is written, that is kept for the response
@@ -284,171 +282,6 @@ def _largest(cost: RowCost, unit: str, cap: int, each: int) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if cost.of(unit, middle) <= each else (low, middle - 1)
     return low
-
-
-# The rows of a request ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True, eq=False)
-class QueuedRow:
-    """One row, written in one call or in several.
-
-    Args:
-        place: Its place in the request.
-        parent: The path that it continues.
-        path: What is written of it; None: nothing yet.
-        limit: The tokens of its own that it may take.
-        over: Whether it has ended, failed or was given up.
-
-    Attributes:
-        failures: The continuations that failed.
-        short: The replies that the backend cut long before their cap.
-        branch: What it costs in samples, in the next call.
-        room: The tokens that it may take in all, from the next call on.
-        cap: The tokens that it may take in the next call.
-        stream: The stream of its draws, once it has begun.
-    """
-
-    place: int
-    parent: Trajectory
-    path: Trajectory | None = None
-    limit: int = NO_CAP
-    over: bool = False
-    failures: int = 0
-    short: int = 0
-    branch: int = 0
-    room: int = 0
-    cap: int = 0
-    stream: int = 0
-
-    @property
-    def end(self) -> Trajectory:
-        """The path up to what is written of it."""
-        return self.path or self.parent
-
-    @property
-    def made(self) -> Trajectory | None:
-        """What is written of it; None where that is nothing, or it failed."""
-        return None if self.path is None or self.path.status == "failed" else self.path
-
-    @property
-    def written(self) -> int:
-        """Tokens of its own."""
-        return 0 if self.path is None else self.path.num_tokens - self.parent.num_tokens
-
-
-@dataclass(slots=True, eq=False)
-class RowQueue:
-    """The rows of one request, in draw order.
-
-    Args:
-        parents: what the rows continue, each as often as rows are wanted. most: rows wanted; None: as many as the budget pays.
-        until: where they end. sampling, model: of all. marks: of the thoughts of the first.
-        scratch: whether they are of a rollout. width: most rows of a wave; 1 where each is judged before the next.
-        redraw: whether a row that failed is drawn anew.
-        distinct: the number of different trajectories among the parents. A wave is planned by the longest of them.
-
-    Attributes:
-        begun: rows that were begun and not handed on. count: rows that were begun, those that failed left out. given_up: at their limit.
-        last_wave: rows that the last wave began.
-        held: tokens that are kept to bring an open path to its end. response: for what follows the thoughts.
-    """
-
-    parents: Iterator[Trajectory]
-    most: int | None
-    until: Until | Tokens | Stops
-    sampling: Sampling
-    model: str
-    marks: ThoughtMarks
-    scratch: bool = False
-    width: int = MOST_ROWS
-    redraw: bool = False
-    distinct: int = 1
-    begun: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
-    count: int = 0
-    given_up: int = 0
-    last_wave: int = 0
-    held: int = 0
-    response: int = 0
-    _next: int = 0
-    _back: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
-
-    @property
-    def left(self) -> float:
-        """Rows that are still to begin."""
-        return math.inf if self.most is None else self.most - self.count
-
-    @property
-    def open_rows(self) -> list[QueuedRow]:
-        """Rows that were begun and go on."""
-        return [row for row in self.begun if not row.over]
-
-    @property
-    def is_done(self) -> bool:
-        """Whether every row that was wanted has been handed on."""
-        return not self.begun and self.left <= 0
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the budget, and not the width of a wave, bounded the last rows that began."""
-        return self.last_wave < self.width
-
-    def key(self, parents: Sequence[Trajectory]) -> tuple[object, ...]:
-        """Return what requests have in common of which one may continue the open rows of the other."""
-        return (*(t.node for t in parents), self.until, self.sampling, self.model)
-
-    def peek(self) -> Trajectory | None:
-        """Return the parent of the next row to begin."""
-        if not self._back:
-            self.give_back(self.take(1))
-        return self._back[0].parent if self._back else None
-
-    def take(self, count: int) -> list[QueuedRow]:
-        """Return the next rows to begin."""
-        rows = [self._back.popleft() for _ in range(min(count, len(self._back)))]
-        for parent in itertools.islice(self.parents, count - len(rows)):
-            rows.append(QueuedRow(self._next, parent))
-            self._next += 1
-        return rows
-
-    def begin(self, rows: Sequence[QueuedRow]) -> None:
-        """Note rows as begun."""
-        self.begun.extend(rows)
-        self.count += len(rows)
-        self.last_wave = len(rows)
-
-    def put_back(self, paths: Sequence[Trajectory]) -> None:
-        """Put rows that are over, and were handed on, back to the head."""
-        self.begun.extendleft(QueuedRow(0, t.parent, t, over=True) for t in reversed(paths) if t.parent is not None)
-
-    def give_back(self, rows: Sequence[QueuedRow]) -> None:
-        """Put rows back that did not begin."""
-        self._back.extendleft(QueuedRow(row.place, row.parent) for row in reversed(rows))
-
-
-@dataclass(frozen=True, slots=True)
-class NextRows:
-    """The rows that the next call may write: those that are open, or some that may begin.
-
-    Args:
-        rows: The rows, in draw order.
-        goes_on: Whether they are open already.
-        parents: The different paths that they continue from.
-    """
-
-    rows: list[QueuedRow]
-    goes_on: bool
-    parents: list[Trajectory]
-
-    @classmethod
-    def of(cls, rows: list[QueuedRow], *, goes_on: bool) -> Self:
-        """Return these rows with their parents."""
-        return cls(rows, goes_on, list({row.parent.node: row.parent for row in rows}.values()))
-
-    @property
-    def kind(self) -> str:
-        """The kind of their prompt."""
-        return self.parents[0].root_kind
 
 
 @dataclass(frozen=True, slots=True)
