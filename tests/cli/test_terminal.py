@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 
 from tts.cli.boundary import ended_by_sigterm, report
-from tts.cli.progress import ProgressLine, progress
-from tts.cli.terminal import output, table
+from tts.cli.terminal import ProgressLine, output, progress, table
 from tts.display import one_visible_line, visible
 from tts.solver.problem_run import Event
 from tts.types import Problem

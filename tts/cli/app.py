@@ -19,12 +19,10 @@ from tts.cli.import_samples import import_samples
 from tts.cli.models import models
 from tts.cli.plot import plot
 from tts.cli.replay import replay
-from tts.cli.report import report
 from tts.cli.run import run as run_study
-from tts.cli.runs import merge, runs
+from tts.cli.runs import merge, report, runs, show
 from tts.cli.sample import sample
 from tts.cli.serve import serve, serve_model
-from tts.cli.show import show
 from tts.cli.solve import Solve, solve
 from tts.cli.strategies import strategies
 from tts.cli.verifiers import verifiers

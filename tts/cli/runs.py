@@ -1,4 +1,4 @@
-"""`tts runs` lists the studies of a store; `tts merge` copies the results of several stores into one."""
+"""Commands on stored results: `runs` lists studies, `merge` joins stores, `show` prints a study, and `report` writes its page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tts.cli.terminal import output, table
-from tts.display import one_visible_line
+from tts.display import one_visible_line, visible
 
 StudyName = Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A name or id of `tts runs`; else the newest.")]
 RunStudy = Annotated[str | None, typer.Option("--run", metavar="STUDY", help="A name or id of `tts runs`; else the newest.")]
@@ -98,3 +98,50 @@ def _check(store: Path | None) -> None:
         raise TTSError(f"store {path}: {count}, and commands that resolve them refuse it{unknown}", hint=RegisteredNames().cure)
     count = f"{len(found.damaged):,} of {found.whole + len(found.damaged):,} results are" if found.damaged else "the file is"
     raise TTSError(f"store {path}: {count} damaged{unknown}", hint="put back a copy of it, or run the study in another file with --store")
+
+
+def show(
+    study: StudyName = None,
+    *,
+    store: StoreFile = None,
+    as_csv: AsCsv = False,
+    as_json: AsJson = False,
+    export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every result to FILE.parquet, .csv or .jsonl instead.")] = None,
+    form: Annotated[str | None, typer.Option(help="With --export, the recorded samples as samples, lm-eval or inspect.")] = None,
+) -> None:
+    """Print the table of a study: accuracy with its interval, and cost, by strategy and budget.
+
+    A study may be unfinished.
+    """
+    from tts.errors import ConfigError
+    from tts.experiments.api import Study
+
+    if as_csv + as_json + (export is not None) > 1:
+        raise ConfigError("--csv, --json and --export were asked for at once, but only one can be", hint="leave all but one out")
+    if form is not None and export is None:
+        raise ConfigError(f"--form {form} was given without --export, which it is for", hint="add --export FILE")
+    found = Study.stored(study, store=store)
+    if export is not None:
+        typer.echo(f"{found.export(export, form):,} {'results' if form is None else 'problems with their samples'} in {export}")
+        return
+    text = found.table("csv" if as_csv else "json" if as_json else "text").rstrip("\n")
+    typer.echo(text if as_csv or as_json else visible(text))
+
+
+def report(
+    study: StudyName = None,
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page: FILE.html.")] = Path("report.html"),
+    x: Annotated[str, typer.Option(help="The cost that is shown first, and by which strategies are compared.")] = "tokens",
+    baseline: Annotated[str | None, typer.Option(metavar="STRATEGY", help="The strategy to compare with; else the first.")] = None,
+    problem: Annotated[list[str] | None, typer.Option(metavar="ID", help="Show the searches of this problem; may be repeated.")] = None,
+    store: StoreFile = None,
+) -> None:
+    """Write one page that needs no network: figures, the table, and recorded searches side by side.
+
+    Searches are recorded where the study's file has, for example, record: {traces: 3}.
+    """
+    from tts.experiments.api import Study
+
+    Study.stored(study, store=store).report(out, x, baseline=baseline, problems=problem or ())
+    typer.echo(f"{out}")

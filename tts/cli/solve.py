@@ -103,7 +103,7 @@ def _sampling(**chosen: Any) -> Sampling:
 
 def _end(search: Callable[[Callable[[Event], None] | None], Solution], show: Callable[[Solution], None], *, debug: bool) -> None:
     """Search and show the solution, also one that was interrupted or failed."""
-    from tts.cli.progress import progress
+    from tts.cli.terminal import progress
     from tts.errors import VerifierError
     from tts.solver.event_loop import Interrupted
 
