@@ -477,7 +477,8 @@ class Search:
         self._ended.append(t)
         if self._may_score is not None and not self._may_score(candidate, self._agreeing[kind]):
             self.scoring.unscorable.add(t.node)
-            self.account.free(t.node)
+            if self._costs.keeps_scores:
+                self.account.free(t.node)
         self._agreeing[kind] += t.status == "finished"
         return candidate
 

@@ -291,8 +291,8 @@ class ProblemRun:
 
     @property
     def _may_score(self) -> Callable[[Candidate, int], bool] | None:
-        """What tells whether the selection may score a candidate; None: it may, or nothing is kept for scores."""
-        if self._needs.verifiers or not self.declared:
+        """What tells whether the selection may score a candidate; None: the strategy may."""
+        if self._needs.verifiers:
             return None
         return self.selection.may_score if self._selection_needs.verifiers else _never
 
