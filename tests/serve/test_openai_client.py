@@ -63,7 +63,7 @@ def test_a_stream_gives_progress_then_the_answer_of_the_same_seed(api):
     reasoning = [getattr(delta, "reasoning_content", None) for delta in deltas]
     first = next(place for place, text in enumerate(reasoning) if text)
     assert first < next(place for place, delta in enumerate(deltas) if delta.content)
-    assert "of 2,000 tokens" in reasoning[first]
+    assert "of 32,768 tokens" in reasoning[first]
     assert [chunk.usage for chunk in told] == [None] * len(told)
     assert (last.choices, last.usage) == ([], whole.usage)
     assert told[-1].choices[0].finish_reason == "stop"

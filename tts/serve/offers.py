@@ -89,6 +89,10 @@ class Offers:
             raise ApiError(404, str(unknown_name("model", name[:200], self.by_name)), param="model", code="model_not_found")
         return found
 
+    def policy(self, offer: Offer) -> ModelRecord:
+        """Return the record of a model's policy; that of its first server."""
+        return self.servers[offer.model].records[0]["policy"]
+
     def task(self, offer: Offer) -> Task:
         """Return the task of a model."""
         return self._cache.task(self.servers[offer.model].records[0]["policy"].task)

@@ -23,6 +23,7 @@ from tts.serve.gateway import Gateway, within
 from tts.serve.offers import Offer
 from tts.serve.request_task import RequestTask, request_task, tools_of
 from tts.serve.searches import Order
+from tts.serve.spending.defaults import default_budget
 from tts.serve.wire.request import SearchRequest, stop_texts
 from tts.tasks.base import Task
 from tts.tasks.json import JsonTask
@@ -119,12 +120,14 @@ def order_of(request: SearchRequest, gateway: Gateway) -> Order:
         raise refused(field, f"{field} is {choices}, but this server gives at most {limits.n} choices; ask for fewer")
     strategy = _named_strategy(gateway, offer, options.strategy)
     sampling, notes = _sampling(request, gateway, offer, strategy)
-    budget, more = _budget(request, gateway, offer)
+    budget, more = _budget(request, gateway, offer, strategy)
     seed = options.seed if options.seed is not None else request.seed
     task = _task(request, gateway, offer)
+    problem = Problem(_prompt(request.messages))
+    _check_problem(request, gateway.offers.task(offer) if task is None else task, problem)
     return Order(
         offer=offer,
-        problem=Problem(_prompt(request.messages)),
+        problem=problem,
         request=request,
         budget=budget,
         seed=gateway.seeds() if seed is None else seed,
@@ -137,6 +140,19 @@ def order_of(request: SearchRequest, gateway: Gateway) -> Order:
         notes=(*request.notes, *notes, *more),
         keep_trace=options.trace,
     )
+
+
+def _check_problem(request: SearchRequest, task: Task, problem: Problem) -> None:
+    """Refuse what the model's task cannot read, such as a conversation for a model of sums.
+
+    Raises:
+        ApiError: 400, with the field of the history.
+    """
+    try:
+        task.prompt(problem)
+    except ConfigError as failure:
+        cure = "ask another model; GET /v1/models lists those of this server"
+        raise api_error(ConfigError(failure.cause, hint=cure), request.name_of("messages")) from None
 
 
 def _by_chats(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None, task: Task | None) -> bool:
@@ -231,10 +247,11 @@ def _json_task(given: Mapping[str, Any] | None, field: str, limits: SchemaLimits
     return JsonTask(schema=limits.schema(schema))
 
 
-def _budget(request: SearchRequest, gateway: Gateway, offer: Offer) -> tuple[Budget, tuple[str, ...]]:
+def _budget(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None) -> tuple[Budget, tuple[str, ...]]:
     """Return the budget, with the operator's limits, and what is reported of it.
 
-    It is that of `tts`, else of the tokens that may be thought, else of the effort, else of the preset, else of the model.
+    It is that of `tts`, else of the tokens that may be thought, else of the effort, else of the preset, else of the model, else one
+    that pays each answer of the strategy in full.
     """
     limits, notes = gateway.config.limits, tuple[str, ...]()
     field, given = "model", offer.preset.budget if offer.preset.budget is not None else offer.settings.budget
@@ -251,7 +268,8 @@ def _budget(request: SearchRequest, gateway: Gateway, offer: Offer) -> tuple[Bud
         field, given = "tts.budget", request.options.budget
 
     def made() -> Budget:
-        budget = within(budget_of(given), limits.tokens, limits.seconds)
+        default = offer.settings, gateway.offers.policy(offer), strategy, request.max_tokens, limits
+        budget = within(default_budget(*default) if given is None else budget_of(given), limits.tokens, limits.seconds)
         if not RATED.isdisjoint(budget.limits):
             check_rates(budget.limits, {role: (one.name, one.rates) for role, one in gateway.offers.backends(offer).items()}, {})
         return budget
