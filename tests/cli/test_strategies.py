@@ -7,6 +7,7 @@ import pytest
 
 from tts.errors import MissingDependency
 from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
+from tts.verifiers import VERIFIERS
 
 TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)
 
@@ -52,7 +53,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(tts, assert_error):
     assert_error(
         tts("strategies", "bean"),
         2,
-        "strategy, stop rule or selection is 'bean', but no strategy, stop rule or selection has that name",
+        "part is 'bean', but no part has that name",
         "did you mean beam?",
     )
 
@@ -90,3 +91,23 @@ def test_a_setting_that_is_none_is_refused(tts, assert_error):
     assert_error(tts("strategies", "--for", "chat"), 2, cause, "for example 'server chat-only' or 'engine'")
     cause = "--for is 'toy', but a name was given too: 'beam'"
     assert_error(tts("strategies", "beam", "--for", "toy"), 2, cause, "leave one of them out")
+
+
+@pytest.mark.usefixtures("wide")
+def test_verifiers_are_listed(tts):
+    lines = tts("verifiers").stdout.splitlines()
+    for name in VERIFIERS.names():
+        assert any(line.startswith(f"│ {name} ") for line in lines), name
+
+
+@pytest.mark.parametrize(("name", "kind"), [("judge", "verifier"), ("math", "task"), ("openai", "backend"), ("majority", "selection")])
+def test_any_part_is_shown_by_its_name(tts, name: str, kind: str):
+    result = tts("strategies", name)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{kind} {name}(")
+
+
+def test_a_name_of_several_parts_shows_each(tts):
+    shown = tts("strategies", "toy").stdout
+    assert "verifier toy(" in shown
+    assert "backend toy(" in shown

@@ -16,6 +16,7 @@ from tests.support.guard import LIMIT_S, within
 from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, TTSError
+from tts.models.registry import ModelRecord, rates
 from tts.search.ends import END, SearchEnded
 from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
@@ -327,8 +328,62 @@ def test_what_would_be_left_aside_is_refused(options, message):
 
 
 def test_an_option_that_there_is_not_is_refused_by_its_name():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'modle'"):
+    with pytest.raises(ConfigError, match="option is 'modle', but no option has that name \\(hint: did you mean model"):
         tts.solve("1 + 1", 90, modle="toy")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ({"temprature": 0}, "did you mean temperature"),
+        ({"top_p": 0.9}, r"write sampling=tts.Sampling\(top_p=…\)"),
+        ({"tokens": 90}, r"it is a unit of the budget: write budget={'tokens': …}"),
+        ({"zzz": 1}, "known: allow_oracle"),
+    ],
+)
+def test_a_wrong_option_gets_a_hint(wrong: dict[str, Any], hint: str):
+    with pytest.raises(ConfigError, match=hint):
+        tts.solve("1 + 1", 90, model="toy", **wrong)
+
+
+class PricedToy(ToyBackend):
+    """The toy, with the prices of its record."""
+
+    @classmethod
+    def from_record(cls, record: ModelRecord, *arguments: Any, **options: Any) -> PricedToy:
+        del arguments, options
+        made = cls()
+        made.rates = dataclasses.replace(rates(record), flops=2)
+        return made
+
+
+def test_python_takes_what_the_command_line_takes():
+    sum_, options = "3 + 4 - 2", {"model": "toy", "strategy": "single"}
+    greedy = tts.solve(sum_, 400, sampling=tts.Sampling(temperature=0, max_tokens=7), **options)
+    assert tts.solve(sum_, {"tokens": 400}, temperature=0, max_tokens=7, **options).text == greedy.text
+    assert tts.solve(sum_, 400, sampling=tts.Sampling(temperature=0), max_tokens=7, **options).text == greedy.text
+    assert [one.text for one in tts.solve_many([sum_], each={"tokens": 400}, temperature=0, max_tokens=7, **options)] == [greedy.text]
+    place = f"{__name__}:PricedToy"
+    usage = tts.solve(sum_, {"tokens": 400, "usd": 1}, usd_in="1/M", usd_out="2/M", backend=place, **options).usage
+    assert usage.usd == pytest.approx((usage.prompt_tokens + (usage.reused_tokens or 0) + 2 * usage.generated_tokens) / 1e6)
+    assert usage.usd > 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"usd_in": "0.15/M"}, "usd_in is '0.15/M', but the model 'toy' takes no prices"),
+        ({"usd_in": 0.15}, "usd_in of model 'toy' is 0.15, a price without a unit"),
+        ({"temperature": -1}, "temperature is -1"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"model": ToyBackend(), "usd_out": "1/M"}, "usd_out is '1/M', but the model is a backend or a function"),
+        ({"budget": {"token": 90}}, "budget unit is 'token'.*did you mean tokens"),
+        ({"budget": {}}, "the budget has no limit"),
+    ],
+)
+def test_a_wrong_value_is_refused_before_anything_is_spent(wrong: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        tts.solve("1 + 1", **({"model": "toy", "budget": 90} | wrong))
 
 
 def test_a_prompt_that_is_too_long_is_refused_before_anything_is_spent():

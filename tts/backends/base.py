@@ -133,6 +133,12 @@ class Sampling:
             _check("max_tokens", self.max_tokens, lambda value: 1 <= value < _LARGE and value == int(value), rule)
 
 
+def sampling_with(sampling: Sampling, **changes: float | None) -> Sampling:
+    """Return sampling parameters with those changes that are not None."""
+    given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    return dataclasses.replace(sampling, **given) if given else sampling
+
+
 def _check(name: str, value: object, valid: Callable[[float], bool], rule: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not valid(value):
         raise ConfigError(f"{name} is {value!r}, but must be {rule}")

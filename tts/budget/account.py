@@ -775,8 +775,8 @@ class Lease:
         self._is_void = True
 
 
-def read_limits(given: Budget | float | Account) -> Budget | Account:
-    """Return a budget or an account unchanged, and a plain number as a limit on `tokens`.
+def read_limits(given: Budget | float | Mapping[str, float] | Account) -> Budget | Account:
+    """Return an account unchanged, and anything else as `Budget.of` reads it.
 
     Raises:
         ConfigError: It is none of these.

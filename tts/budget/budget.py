@@ -70,8 +70,11 @@ class Budget:
             raise ConfigError("the budget has no limit, but needs at least one", hint="for example Budget(tokens=4096)")
 
     @classmethod
-    def of(cls, value: Budget | float) -> Budget:
-        """Return a budget unchanged, and a plain number as a limit on `tokens`."""
+    def of(cls, value: Budget | float | Mapping[str, float]) -> Budget:
+        """Return a budget unchanged, a plain number as a limit on `tokens`, and a dict as the limits that it names by unit."""
+        if isinstance(value, Mapping):
+            check_units(value)
+            return cls(**value)  # pyright: ignore[reportArgumentType]
         return value if isinstance(value, Budget) else cls(tokens=value)  # pyright: ignore[reportArgumentType]
 
     @property

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tts.registry import Registry as Names
 
 _LONGEST = 60  # characters of a parameter with its default, in the list
-Name = Annotated[str | None, typer.Argument(help="Show one of them: how it works, its source, its cost.", show_default=False)]
+Name = Annotated[str | None, typer.Argument(help="Show a part: how it works, its source, its cost.", show_default=False)]
 For = Annotated[
     str | None,
     typer.Option(
@@ -29,7 +29,9 @@ For = Annotated[
 
 
 def strategies(name: Name = None, *, setting: For = None) -> None:
-    """List the strategies, stop rules and selections with their parameters, or show one of them.
+    """List the strategies, stop rules and selections with their parameters, or show any part by its name.
+
+    A name may also be that of a verifier, task, backend or embedder.
 
     A plan is written STRATEGY | STOP RULE | SELECTION, for example "beam(n=8) | weighted"; stop rule and selection may be left out.
     With --for, for example "server chat-only no-verifier", the list shows which strategies can run in that setting, and what the
@@ -45,9 +47,9 @@ def strategies(name: Name = None, *, setting: For = None) -> None:
         _list_runnable(setting, output())
     elif name is None:
         for table in tables:
-            _list(table, output())
+            list_parts(table, output())
     else:
-        _show(name, tables, output())
+        _show(name, output())
 
 
 def _list_runnable(words: str, console: Console) -> None:
@@ -65,7 +67,8 @@ def _list_runnable(words: str, console: Console) -> None:
     console.print(shown)
 
 
-def _list(names: Names, console: Console) -> None:
+def list_parts(names: Names, console: Console) -> None:
+    """Print the names of a registry with their parameters and first sentences."""
     from tts.errors import TTSError
 
     shown = table(names.kind, "parameters", "what it does", whole=names.kind)
@@ -83,15 +86,25 @@ def _list(names: Names, console: Console) -> None:
     console.print(shown)
 
 
-def _show(name: str, tables: tuple[Names, ...], console: Console) -> None:
+def _show(name: str, console: Console) -> None:
+    """Print the documentation of every part that has a name, whatever kind of part it is."""
+    from tts.backends import BACKENDS
     from tts.errors import unknown_name
+    from tts.search.parts import EMBEDDERS, SELECTIONS, STOP_RULES, STRATEGIES
+    from tts.tasks import TABLE
+    from tts.verifiers import VERIFIERS
 
-    names = next((table for table in tables if name in table), None)
-    if names is None:
-        raise unknown_name("strategy, stop rule or selection", name, [known for table in tables for known in table.names()])
-    made = names.get(name)
+    tables = (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS, TABLE, BACKENDS, EMBEDDERS)
+    found = [names for names in tables if name in names]
+    if not found:
+        raise unknown_name("part", name, {known for names in tables for known in names.names()})
+    for names in found:
+        _show_part(names.kind, name, names.get(name), console)
+
+
+def _show_part(kind: str, name: str, made: Any, console: Console) -> None:
     module = inspect.getmodule(made)
-    console.print(f"{names.kind} {name}({', '.join(_parameters(made))})\n")
+    console.print(f"{kind} {name}({', '.join(_parameters(made))})\n")
     for text in (_doc(made), *_inherited(made), "" if module is None else inspect.getdoc(module) or ""):
         if text:
             console.print(visible(text) + "\n", soft_wrap=True)

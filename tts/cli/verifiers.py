@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tts.cli.boundary import warn, within_boundary
+from tts.cli.boundary import boundary, warn, within_boundary
 from tts.cli.runs import AsJson, RunStudy, StoreFile, TrustPlaces
 from tts.cli.terminal import facts, output, table
 from tts.display import one_visible_line, visible
@@ -18,13 +18,24 @@ if TYPE_CHECKING:
     from tts.verifiers.reward.record import RewardRecord
     from tts.verifiers.reward.renderer import RenderedSolution
 
-verifiers = typer.Typer(help="Inspect verifiers.", no_args_is_help=True)
+verifiers = typer.Typer(help="List verifiers, or inspect them.")
 
 Name = Annotated[str, typer.Argument(help="A record of this package, or the path of a YAML file with one.")]
 Text = Annotated[str, typer.Option(help="A solution; - reads standard input, @FILE a file.")]
 Asked = Annotated[str, typer.Option("--problem", help="The problem it solves; - and @FILE as for the solution.")]
 Weights = Annotated[str | None, typer.Option(help="A folder or Hub name of its tokenizer and weights; else as the record says.")]
 TaskName = Annotated[str | None, typer.Option("--task", help="Cuts the solution into steps; else that of the model's record.")]
+
+
+@verifiers.callback(invoke_without_command=True)
+def list_verifiers(context: typer.Context) -> None:
+    """List the verifiers with their parameters, or inspect them with a command. `tts strategies NAME` shows one."""
+    if context.invoked_subcommand is None:
+        from tts.cli.strategies import list_parts
+        from tts.verifiers import VERIFIERS
+
+        with boundary(debug=False):
+            list_parts(VERIFIERS, output())
 
 
 @verifiers.command()

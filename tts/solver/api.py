@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -11,7 +12,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from tts.backends.base import Backend, Sampling
 from tts.backends.function import WriteFunction
 from tts.budget.budget import Budget
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, shown, unknown_name
 from tts.search.parts import Plan, Strategy
 from tts.solver.model_cache import LOOP, Model, ModelCache, VerifierLike
 from tts.solver.outcome import OnError
@@ -34,6 +35,10 @@ class SolveOptions(TypedDict, total=False):
     url: str | None
     task: str | Task | None
     sampling: Sampling | None
+    temperature: float | None
+    max_tokens: int | None
+    usd_in: str | None
+    usd_out: str | None
     allow_oracle: bool
     expected_tokens: ExpectedTokens | None
     on_error: OnError
@@ -66,10 +71,11 @@ def solve(
 
     Args:
         problem: text, chat messages or a `Problem`.
-        budget: tokens, a `Budget`, or an `Account`, whose total this and other calls share.
+        budget: tokens, a `Budget`, a dict of limits by unit, or an `Account`, whose total this and other calls share.
         strategy: a plan as text, such as "best_of_n(n=8) | majority", or an object; None: the default of `Solver`.
         seed: the same seed gives the same solution, unless `Solution.reproducible` is False.
         model, verifier, task, sampling, allow_oracle, expected_tokens, on_error, on_event: as in `Solver`.
+        temperature, max_tokens, usd_in, usd_out: as in `Solver`, and as the options of `tts solve`.
         backend: the name of a backend, a backend, or a function (`FunctionBackend`) that serves as the model.
         url: the url of a server with the model; None: that of the model's record; without one, the model runs in this process.
 
@@ -113,7 +119,7 @@ def solve_many(
     problems: Iterable[ProblemLike],
     budget: BudgetLike | None = None,
     *,
-    each: Budget | float | None = None,
+    each: Budget | float | Mapping[str, float] | None = None,
     strategy: str | Plan | Strategy | None = None,
     seed: int = 0,
     **options: Unpack[SolveOptions],
@@ -138,7 +144,7 @@ async def asolve_many(
     problems: Iterable[ProblemLike],
     budget: BudgetLike | None = None,
     *,
-    each: Budget | float | None = None,
+    each: Budget | float | Mapping[str, float] | None = None,
     strategy: str | Plan | Strategy | None = None,
     seed: int = 0,
     **options: Unpack[SolveOptions],
@@ -191,12 +197,21 @@ def _solver(budget: BudgetLike | None, options: SolveOptions) -> Solver:
     """Return a solver with options, on the models that are kept."""
     given: dict[str, Any] = {**options}
     if unknown := given.keys() - SolveOptions.__annotations__:
-        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+        raise _unknown_option(min(unknown))
     if (backend := given.get("backend")) is not None and not isinstance(backend, str):
         if (model := given.get("model")) is not None:
             raise ConfigError(f"model is {shown(model)}, but the backend that was given stands for a model", hint="give one of them")
         given |= {"model": backend, "backend": None}
     return Solver(given.pop("model", None), given.pop("verifier", None), budget=budget, keep=_SHARED, **given)
+
+
+def _unknown_option(name: str) -> ConfigError:
+    """Return the error for an option that there is not, with the nearest options, or where it belongs."""
+    if name in {field.name for field in dataclasses.fields(Sampling)}:
+        return ConfigError(f"{name} is no option of its own", hint=f"write sampling=tts.Sampling({name}=…)")
+    if name in Budget.__dataclass_fields__:
+        return ConfigError(f"{name} is no option of its own", hint=f"it is a unit of the budget: write budget={{{name!r}: …}}")
+    return unknown_name("option", name, {"problem", "budget", "strategy", "seed", *SolveOptions.__annotations__})
 
 
 def close() -> None:

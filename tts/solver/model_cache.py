@@ -92,6 +92,33 @@ def _standing_for(model: str | ModelRecord, name: str, function: WriteFunction, 
     raise ConfigError(f"{what}, but the backend {name!r} is a function, which stands for a model", hint="give one of them")
 
 
+def with_prices(model: Backend | ModelRecord, **prices: str | None) -> Backend | ModelRecord:
+    """Return a model whose record has those prices that are not None.
+
+    Args:
+        model: What `resolve` returns.
+        prices: Prices by field of a record, each with a number of tokens, such as "0.15/M".
+
+    Raises:
+        ConfigError: a price has no number of tokens, or the model is a backend or a function, which has no record.
+    """
+    given = {name: price for name, price in prices.items() if price is not None}
+    if given and not isinstance(model, ModelRecord):
+        name, price = next(iter(given.items()))
+        raise ConfigError(
+            f"{name} is {shown(price)}, but the model is a backend or a function, which has no record to price",
+            hint="name the model, with url= for a server, or set the prices of the backend's own record",
+        )
+    return registry.with_settings(model, given) if given and isinstance(model, ModelRecord) else model
+
+
+def check_priced(backend: Backend, **prices: str | None) -> None:
+    """Raise ConfigError where prices were given for a model whose backend has none."""
+    for name, price in prices.items():
+        if price is not None and getattr(backend.rates, name) is None:
+            raise ConfigError(f"{name} is {shown(price)}, but the model {backend.name!r} takes no prices", hint=f"leave {name} out")
+
+
 def _with_name(record: ModelRecord) -> ModelRecord:
     """Return a record under the name of the only model that its server has, where it has no name of its own.
 

@@ -13,7 +13,7 @@ from typing import Any, Self, get_args
 from tts.allocator.auto import Auto
 from tts.allocator.default import chosen
 from tts.allocator.shipped import described
-from tts.backends.base import Sampling
+from tts.backends.base import Sampling, sampling_with
 from tts.budget.account import Account, read_limits
 from tts.budget.budget import Budget
 from tts.checks import check_int, check_problem
@@ -24,7 +24,19 @@ from tts.models.registry import ModelRecord
 from tts.search.algorithms.embedding import Embedder
 from tts.search.parts import Plan, Strategy
 from tts.search.plan import parse
-from tts.solver.model_cache import DEFAULT_MODEL, LOOP, Model, ModelCache, VerifierLike, VerifierRoles, made, own_verifier, resolve
+from tts.solver.model_cache import (
+    DEFAULT_MODEL,
+    LOOP,
+    Model,
+    ModelCache,
+    VerifierLike,
+    VerifierRoles,
+    check_priced,
+    made,
+    own_verifier,
+    resolve,
+    with_prices,
+)
 from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event, ProblemRun
 from tts.solver.shared_budget import SharedBudget, divide, divide_account
@@ -36,7 +48,7 @@ from tts.types import Message, Problem, Solution, Usage
 from tts.verifiers.compatibility import check_rates
 
 ProblemLike = str | Problem | Sequence[Message | Mapping[str, str]]
-BudgetLike = Budget | Account | float
+BudgetLike = Budget | Account | float | Mapping[str, float]
 ExpectedTokens = int | Callable[[Problem], int]
 
 
@@ -54,6 +66,10 @@ class Solver:
         strategy: a plan or its text; None: `auto`, with the performance model that ships for this policy, task and verifiers, if any.
             Free text without a verifier gets one greedy sample, and a warning.
         sampling: sampling parameters of all rows, except where the strategy sets its own.
+        temperature: The temperature in place of that of `sampling`; None: its own.
+        max_tokens: The most tokens of one row, in place of those of `sampling`; None: its own.
+        usd_in: The price of a policy's computed tokens, such as "0.15/M", in place of its record's; None: the record's.
+        usd_out: The price of its generated tokens, in the same form.
         allow_oracle: whether verifiers may see reference answers. concurrency: problems that `solve_many` has in flight at once.
         expected_tokens: usual length of a solution, at least 1, or a function of the problem that returns it, such as a
             `tts.LengthForecast`; None: that of the policy's record, otherwise the task's constant. It determines the first token
@@ -89,6 +105,10 @@ class Solver:
         task: str | Task | None = None,
         strategy: str | Plan | Strategy | None = None,
         sampling: Sampling | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        usd_in: str | None = None,
+        usd_out: str | None = None,
         allow_oracle: bool = False,
         expected_tokens: ExpectedTokens | None = None,
         on_error: OnError = "raise",
@@ -103,15 +123,12 @@ class Solver:
             raise ConfigError(f"concurrency is {concurrency!r}, but must be a whole number of at least 1")
         if not callable(expected_tokens):
             check_int("expected_tokens", expected_tokens, 1)
+        if on_error not in get_args(OnError):
+            raise ConfigError(f"on_error is {on_error!r}, but must be 'raise' or 'keep'")
         if models is None:
             models = DEFAULT_MODEL if url is None else ""
         roles: Mapping[str, Model] = models if isinstance(models, Mapping) else {"policy": models}
-        if "policy" not in roles:
-            raise ConfigError(f"models has the roles {sorted(roles)}, but needs 'policy'")
-        if not any(isinstance(model, str | ModelRecord) for model in roles.values()):
-            for name, value in (("backend", backend), ("url", url)):
-                if value is not None:
-                    raise ConfigError(f"{name} is {value!r}, but runs models given by name, and here are none", hint=f"leave {name} out")
+        _check_roles(roles, backend=backend, url=url)
         self._strategy = None if strategy is None else _plan(strategy)
         scorers = made(verifiers)
         self._cache = ModelCache() if keep is None else keep
@@ -119,19 +136,19 @@ class Solver:
         self._owned = keep is None
         began = clock()
         self._models = {role: resolve(model, backend, url) for role, model in roles.items()}
+        self._models["policy"] = with_prices(self._models["policy"], usd_in=usd_in, usd_out=usd_out)
         self._record = policy if isinstance(policy := self._models["policy"], ModelRecord) else None
         self._task_of(_ANY)  # made now, like the backends, so that a mistake shows here; first, for servers are probed
         records = {role: one for role, one in self._models.items() if isinstance(one, ModelRecord) and one.backend == registry.SERVER}
         limits = None if budget is None else read_limits(budget)
         seconds = None if limits is None else _first_seconds(limits, records)
         backends = self._cache.backends(self._models, None if seconds is None else seconds / 2 / len(roles))
+        check_priced(backends["policy"], usd_in=usd_in, usd_out=usd_out)
         self._began = began if records and seconds is not None and not isinstance(limits, Account) else None
         self._scorers = VerifierRoles(scorers, self._models, backends)
         self._described = None if scorers is None else {role: described(verifier) for role, verifier in scorers.items()}
         self._expected = expected_tokens if expected_tokens is not None or self._record is None else self._record.expected_tokens
-        self._sampling = sampling or Sampling()
-        if on_error not in get_args(OnError):
-            raise ConfigError(f"on_error is {on_error!r}, but must be 'raise' or 'keep'")
+        self._sampling = sampling_with(sampling or Sampling(), temperature=temperature, max_tokens=max_tokens)
         self._on_error: OnError = on_error
         self._allow_oracle = allow_oracle
         self._concurrency = concurrency
@@ -179,7 +196,7 @@ class Solver:
         problems: Iterable[ProblemLike],
         budget: BudgetLike | None = None,
         *,
-        each: Budget | float | None = None,
+        each: Budget | float | Mapping[str, float] | None = None,
         strategy: str | Plan | Strategy | None = None,
         seed: int = 0,
     ) -> list[Solution]:
@@ -206,7 +223,7 @@ class Solver:
         problems: Iterable[ProblemLike],
         budget: BudgetLike | None = None,
         *,
-        each: Budget | float | None = None,
+        each: Budget | float | Mapping[str, float] | None = None,
         strategy: str | Plan | Strategy | None = None,
         seed: int = 0,
     ) -> list[Solution]:
@@ -221,7 +238,12 @@ class Solver:
         return streamed(self.prepared(problem, budget, strategy=strategy, seed=seed), _solved)
 
     def _many(
-        self, problems: Iterable[ProblemLike], budget: BudgetLike | None, each: Budget | float | None, strategy: Any, seed: int
+        self,
+        problems: Iterable[ProblemLike],
+        budget: BudgetLike | None,
+        each: Budget | float | Mapping[str, float] | None,
+        strategy: Any,
+        seed: int,
     ) -> Coroutine[Any, Any, list[Solution]] | None:
         """Return what solves many problems; None: there are none."""
         given = self._with_task(_problems(problems))
@@ -375,6 +397,17 @@ class Solver:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_roles(roles: Mapping[str, Model], **given: str | None) -> None:
+    """Raise ConfigError without a policy, or where a backend or url was given, which run models by name, and no model is a name."""
+    if "policy" not in roles:
+        raise ConfigError(f"models has the roles {sorted(roles)}, but needs 'policy'")
+    if any(isinstance(model, str | ModelRecord) for model in roles.values()):
+        return
+    for name, value in given.items():
+        if value is not None:
+            raise ConfigError(f"{name} is {value!r}, but runs models given by name, and here are none", hint=f"leave {name} out")
 
 
 def _first_seconds(budget: Budget | Account, servers: Mapping[str, ModelRecord]) -> float | None:
