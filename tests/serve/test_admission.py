@@ -1,4 +1,4 @@
-"""Which search runs next, and what a client may spend."""
+"""Which search runs next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 
-from tts.serve.admission import Admission, ClientBooks
+from tts.serve.admission import Admission
 from tts.serve.config import GatewayLimits
 from tts.serve.failures import ApiError
 
@@ -87,22 +87,6 @@ def test_a_full_queue_says_when_to_come_back():
     headers = refusal.value.headers()
     assert headers["x-should-retry"] == "true"
     assert int(headers["retry-after"]) >= 1
-
-
-def test_what_is_held_counts_until_it_is_settled_and_a_period_ends():
-    now = 0.0
-    books = ClientBooks(GatewayLimits(client_tokens=100, client_hours=1), lambda: now)
-    books.hold("a", 60)
-    with pytest.raises(ApiError):
-        books.hold("a", 50)
-    books.hold("b", 100)
-    books.settle("a", 60, 10)
-    books.hold("a", 90)
-    books.settle("a", 90, 90)
-    with pytest.raises(ApiError, match="0 are left"):
-        books.hold("a", 1)
-    now = 3600.0
-    books.hold("a", 100)
 
 
 def test_a_place_that_is_given_to_one_who_gives_up_at_that_moment_goes_on_to_the_next():

@@ -1,4 +1,4 @@
-"""Which search runs next, and what each client may still spend."""
+"""Which search runs next."""
 
 from __future__ import annotations
 
@@ -99,49 +99,3 @@ class Admission:
             line.remove(turn)  # pyright: ignore[reportAttributeAccessIssue]
             if not line:
                 del self._waiting[client]
-
-
-class ClientBooks:
-    """Tokens that each client has spent in the current period, and tokens that are held for its searches under way.
-
-    Args:
-        clock: seconds.
-    """
-
-    def __init__(self, limits: GatewayLimits, clock: Callable[[], float]) -> None:
-        self._most, self._period_s, self._clock = limits.client_tokens, limits.client_hours * 3600, clock
-        self._began = clock()
-        self._spent: Counter[str] = Counter()
-        self.held: Counter[str] = Counter()
-
-    def spent(self, client: str) -> int:
-        """Return the tokens that a client has spent in this period."""
-        if self._clock() - self._began >= self._period_s:
-            self._began += self._period_s * ((self._clock() - self._began) // self._period_s)
-            self._spent.clear()
-        return self._spent[client]
-
-    def hold(self, client: str, tokens: int) -> None:
-        """Hold a search's whole budget.
-
-        Raises:
-            ApiError: 429, it is more than the client may still spend.
-        """
-        left = None if self._most is None else self._most - self.spent(client) - self.held[client]
-        if left is not None and tokens > left:
-            again_s = self._began + self._period_s - self._clock()
-            raise ApiError(
-                429,
-                f"the budget is {tokens} tokens, but of limits.client_tokens, {self._most}, {max(0, left)} are left to this key; ask for "
-                f"less, or wait {again_s:.0f} seconds",
-                kind="insufficient_quota", param="tts.budget.tokens", code="insufficient_quota",
-            )  # fmt: skip
-        self.held[client] += tokens
-
-    def settle(self, client: str, held: int, spent: int) -> None:
-        """Free what was held for a search that is over, and book what it spent."""
-        self.spent(client)
-        self._spent[client] += spent
-        self.held[client] -= held
-        if not self.held[client]:
-            del self.held[client]

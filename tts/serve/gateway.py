@@ -15,13 +15,14 @@ from tts.errors import ConfigError, TTSError, shown
 from tts.logs import get_logger
 from tts.models.record import ModelRecord
 from tts.serve.access import Client, read_keys
-from tts.serve.admission import Admission, ClientBooks
+from tts.serve.admission import Admission
 from tts.serve.archive import Archive, SearchRecord
 from tts.serve.config import GatewayConfig
 from tts.serve.failures import ApiError
 from tts.serve.metrics import Metrics
 from tts.serve.offers import Offers
 from tts.serve.searches import Job, Joining, Order, RunningSearch
+from tts.serve.spending.books import ClientBooks, Hold
 from tts.solver import telemetry
 from tts.solver.model_cache import LOOP, ModelCache
 from tts.solver.solver import Solver
@@ -58,10 +59,11 @@ class Gateway:
         self.offers = Offers(config, self.cache)
         self.keys = read_keys(config.keys, config.operators)
         self.admission = Admission(config.limits, clock)
-        self.books = ClientBooks(config.limits, clock)
         self.running: dict[str, RunningSearch] = {}
         self.metrics = Metrics()
         self.archive = Archive(config.store, config.kept)
+        self.books = ClientBooks(config.limits, now, config.store)
+        self._life: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Future[None]] = set()  # finished searches on their way to the archive
         self._joining = Joining()
         self._closing = False
@@ -78,6 +80,7 @@ class Gateway:
         if self.config.telemetry:
             telemetry.enable()
         await asyncio.to_thread(self.offers.load)
+        self._life = asyncio.create_task(self.books.keep_alive())
 
     def refuse_if_closing(self) -> None:
         """Raise ApiError 503 while the server shuts down."""
@@ -103,16 +106,17 @@ class Gateway:
             return found
         self.refuse_if_full(client)
         tokens = int(order.budget.limits["tokens"])
-        self.books.hold(client.name, tokens)
+        hold = self.books.reserve(client.name, tokens)
         search = RunningSearch(self._names(), client, order, self.now())
         self.running[search.number] = search
         forget = self._joining.add(search, key, digest, retry)
-        search.task = asyncio.create_task(self._run(search))
-        search.task.add_done_callback(lambda _: self._end(search, tokens, forget))
+        search.task = asyncio.create_task(self._run(search, hold))
+        search.task.add_done_callback(lambda _: self._end(search, hold, forget))
         return search
 
-    async def _run(self, search: RunningSearch) -> None:
+    async def _run(self, search: RunningSearch, hold: Hold) -> None:
         try:
+            await hold.wait()
             async with self.admission.place(search.client.owner):
                 with self.offers.servers[search.order.offer.model].borrowed(chats=search.order.chats) as records:
                     search.state = "running"
@@ -138,12 +142,12 @@ class Gateway:
         search.job = Job(dataclasses.replace(run, on_event=search.tell).solve)
         return search.job
 
-    def _end(self, search: RunningSearch, held: int, forget: Callable[[], None]) -> None:
+    def _end(self, search: RunningSearch, hold: Hold, forget: Callable[[], None]) -> None:
         """Book a search that is over, whichever way it ended; once."""
         forget()
         del self.running[search.number]
         solution, seconds = search.solution, self.now() - search.begun_at
-        self.books.settle(search.client.name, held, 0 if solution is None else solution.usage.tokens)
+        hold.settle(0 if solution is None else solution.usage.tokens)
         end = "done" if search.failure is None else "failed" if search.cancelled is None else "cancelled"
         self.metrics.search(search, end, seconds)
         if solution is not None and solution.trace is not None:
@@ -245,6 +249,9 @@ class Gateway:
         """End every search with a clear error, and free the models."""
         await self.drain()
         await asyncio.to_thread(self.cache.close)
+        if self._life is not None:
+            self._life.cancel()
+        self.books.close()
         self.archive.close()
 
     async def drain(self) -> None:

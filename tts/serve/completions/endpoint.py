@@ -108,7 +108,9 @@ class ModelCall:
                 with gateway.offers.servers[self._offer.model].borrowed() as records:
                     self._backend = await asyncio.to_thread(gateway.cache.backend, records["policy"])
                     most = await asyncio.to_thread(self._most, self._backend)
-                    gateway.books.hold(self._client.name, most)
+                    hold = gateway.books.reserve(self._client.name, most)
+                    if hold.number is None:  # waiting here would keep a place from those that hold the tokens
+                        raise gateway.books.busy()
                     try:
                         async with asyncio.timeout(self.config.limits.seconds):
                             return await _to_the_end(partial(complete, self._backend, order, self.cost, told))
@@ -116,7 +118,7 @@ class ModelCall:
                         raise self._late() from None
                     finally:
                         spent = self.cost.read + self.cost.generated
-                        gateway.books.settle(self._client.name, most, spent)
+                        hold.settle(spent)
                         gateway.metrics.completion(self._offer.name, self._client.name, self.cost, spent)
         except asyncio.CancelledError:
             gateway.refuse_if_closing()  # which ends it too

@@ -1,0 +1,167 @@
+"""What a client may spend: over time, at once, in several workers, and after one was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import httpx
+import pytest
+
+from tests.serve.asking import QUESTION, serving, url_of
+from tests.support.guard import LIMIT_S
+from tts.backends.function import Answer, Ask
+from tts.serve.config import GatewayLimits
+from tts.serve.failures import ApiError
+from tts.serve.spending.books import DEAD_S, ClientBooks
+
+LIMITS = GatewayLimits(client_tokens=100, client_hours=1)
+
+
+class Clock:
+    """A clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_what_is_held_waits_and_what_is_spent_is_refused_until_a_period_ends():
+    clock = Clock()
+    books = ClientBooks(LIMITS, clock)
+    first = books.reserve("a", 60)
+    assert books.reserve("a", 50).number is None
+    assert books.reserve("b", 100).number is not None
+    first.settle(10)
+    second = books.reserve("a", 90)
+    second.settle(90)
+    with pytest.raises(ApiError, match="0 are left") as refusal:
+        books.reserve("a", 1)
+    assert refusal.value.code == "insufficient_quota"
+    clock.seconds = 3600.0
+    assert books.reserve("a", 100).number is not None
+
+
+def test_those_that_wait_get_theirs_in_order_and_who_gives_up_is_forgotten():
+    async def run() -> None:
+        books, served = ClientBooks(LIMITS, Clock()), list[int]()
+        first = books.reserve("a", 100)
+
+        async def ask(place: int) -> None:
+            hold = books.reserve("a", 20)
+            await hold.wait()
+            served.append(place)
+            await asyncio.sleep(0)
+            hold.settle(10)
+
+        tasks = [asyncio.create_task(ask(place)) for place in range(5)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        tasks[3].cancel()
+        await asyncio.wait([tasks[0], tasks[3]])
+        assert served == []
+        first.settle(60)
+        await asyncio.wait(tasks)
+        assert (served, books.spent("a"), books.held) == ([1, 2, 4], 90, {})
+
+    asyncio.run(run())
+
+
+def test_workers_share_totals_which_a_restart_does_not_forget(tmp_path):
+    clock, path = Clock(), str(tmp_path / "store.sqlite")
+    one, other = ClientBooks(LIMITS, clock, path), ClientBooks(LIMITS, clock, path)
+    hold = one.reserve("a", 60)
+    assert other.reserve("a", 60).number is None
+    hold.settle(50)
+    with pytest.raises(ApiError, match="50 are left"):
+        other.reserve("a", 60)
+    one.close()
+    other.close()
+    assert ClientBooks(LIMITS, clock, path).spent("a") == 50
+
+
+def test_what_a_dead_worker_held_counts_as_spent(tmp_path):
+    clock, path = Clock(), str(tmp_path / "store.sqlite")
+    dead, alive = ClientBooks(LIMITS, clock, path), ClientBooks(LIMITS, clock, path)
+    hold = dead.reserve("a", 60)
+    clock.seconds = DEAD_S + 1
+    alive.show_life()
+    assert alive.spent("a") == 60
+    with pytest.raises(ApiError, match="40 are left"):
+        alive.reserve("a", 41)
+    hold.settle(10)  # it was not dead, only late: all of it is booked already
+    assert alive.spent("a") == 60
+
+
+HOLDS = """
+import sys, time
+from tts.serve.config import GatewayLimits
+from tts.serve.spending.books import ClientBooks
+books = ClientBooks(GatewayLimits(client_tokens=100), time.time, sys.argv[1])
+books.reserve("a", 30).settle(25)
+books.reserve("a", 60)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_nothing_is_lost_when_a_worker_is_killed(tmp_path):
+    path = str(tmp_path / "store.sqlite")
+    with subprocess.Popen([sys.executable, "-c", HOLDS, path], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"held\n"
+        worker.kill()
+    limits = GatewayLimits(client_tokens=100)
+    soon = ClientBooks(limits, time.time, path)
+    assert (soon.spent("a"), soon.reserve("a", 20).number) == (25, None)  # 60 are still held
+    later = ClientBooks(limits, lambda: time.time() + DEAD_S + 1, path)
+    assert later.spent("a") == 85
+
+
+def test_a_worker_waits_for_what_another_holds(tmp_path):
+    async def run() -> None:
+        path = str(tmp_path / "store.sqlite")
+        one, other = ClientBooks(LIMITS, Clock(), path), ClientBooks(LIMITS, Clock(), path)
+        hold, waiting = one.reserve("a", 60), other.reserve("a", 60)
+        task = asyncio.create_task(waiting.wait())
+        await asyncio.sleep(0)
+        assert not task.done()
+        hold.settle(20)
+        await asyncio.wait_for(task, LIMIT_S)
+        assert waiting.number is not None
+
+    asyncio.run(run())
+
+
+async def ten(ask: Ask) -> Answer:
+    """Write ten tokens."""
+    await asyncio.sleep(0.01)
+    return Answer("A: 5", tokens=10)
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_of_a_crowd_as_many_are_served_as_the_key_can_pay(count):
+    """Requests of ten tokens on a key that pays two in five of them: no request is refused for tokens that are only held."""
+    models = {"ten": {"backend": "tests.serve.spending.test_books:ten", "strategy": "single", "budget": 10}}
+    paid = count * 4 // 10
+    limits = {"client_tokens": 10 * paid, "searches": 64, "queue": 2 * count}
+
+    async def crowd(url: str) -> Counter[int]:
+        body = {"model": "ten", "messages": QUESTION}
+        pool = httpx.Limits(max_connections=count)
+        async with httpx.AsyncClient(limits=pool, timeout=LIMIT_S) as client:
+            replies = await asyncio.gather(*(client.post(f"{url}/chat/completions", json=body) for _ in range(count)))
+        refusals = [reply.json()["error"] for reply in replies if reply.status_code == 429]
+        assert all("0 are left" in one["message"] for one in refusals)
+        assert {one["code"] for one in refusals} == {"insufficient_quota"}
+        return Counter(reply.status_code for reply in replies)
+
+    with serving(models=models, limits=limits) as server:
+        ends = asyncio.run(crowd(url_of(server)))
+        books = server.config.app.state.gateway.books
+        assert (ends, books.spent("anyone"), books.held) == ({200: paid, 429: count - paid}, 10 * paid, {})
