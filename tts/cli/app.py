@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tts.cli.boundary import LogLevel, within_boundary, write_log
+from tts.cli.compare import compare
 from tts.cli.datasets import datasets
 from tts.cli.doctor import doctor
 from tts.cli.fit import fit
@@ -37,7 +38,8 @@ app = typer.Typer(
 # beside `solve`, in the order of `tts --help`
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_study, "runs": runs, "merge": merge, "show": show, "sample": sample, "import": import_samples, "replay": replay,
-    "fit": fit, "plot": plot, "power": power, "report": report, "strategies": strategies, "datasets": datasets, "doctor": doctor,
+    "fit": fit, "plot": plot, "compare": compare, "power": power,
+    "report": report, "strategies": strategies, "datasets": datasets, "doctor": doctor,
     "serve": serve, "serve-model": serve_model,
 }  # fmt: skip
 app.command(cls=Solve)(solve)

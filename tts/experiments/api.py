@@ -16,6 +16,7 @@ from tts.display import cell
 from tts.errors import ConfigError, TTSError, unknown_name
 from tts.experiments.analysis.comparing import Comparison, compare
 from tts.experiments.analysis.curves import Curve, curves_of
+from tts.experiments.analysis.pairs import PairedRow, compare_pairs
 from tts.experiments.analysis.points import points_of
 from tts.experiments.analysis.pools import ProblemPool, pool_study, pools_of
 from tts.experiments.analysis.replay import ReplayedCurve
@@ -228,8 +229,36 @@ class Study(Replayable):
             return table(opened.results(found.id, drawn=False), rng=np.random.default_rng(SEED))
 
     def table(self, form: tables.Form = "text") -> str:
-        """Return the final table as text, CSV or JSON; see `rows`."""
+        """Return the final table as "text", "csv", "json", "markdown" or "latex" (of the package booktabs); see `rows`."""
         return tables.written(self.rows(), form)
+
+    def to_pandas(self) -> Any:
+        """Return the final table as a `pandas.DataFrame`, with the columns of `table("csv")`; see `rows`.
+
+        Raises:
+            MissingDependency: pandas is not installed.
+        """
+        return tables.as_pandas(self.rows())
+
+    def pairs(self, first: str, second: str) -> list[PairedRow]:
+        """Return two strategies compared on the problems that both have finished, under each budget; see `tts compare`.
+
+        Args:
+            first: A strategy as the table writes it.
+            second: Another one.
+
+        Raises:
+            ConfigError: A strategy is unknown, both are the same, or no problem was finished by both under one budget.
+
+        Warns:
+            PartialResults: Cells have no result yet.
+        """
+        with self._opened("this is not the final comparison") as (opened, found):
+            return compare_pairs(opened.results(found.id, drawn=False), first, second, rng=np.random.default_rng(SEED))
+
+    def compare(self, first: str, second: str, form: tables.Form = "text") -> str:
+        """Return `pairs` as a table, in a form of `table`."""
+        return tables.written(self.pairs(first, second), form)
 
     def curves(self, *, by_group: bool = False) -> list[Curve]:
         """Return accuracy against cost, a curve for each strategy, in order of first appearance.

@@ -1,9 +1,10 @@
-"""Tables as text, CSV and JSON: the final table of a study, and the points of its curves."""
+"""Tables as text, CSV, JSON, Markdown and LaTeX: the final table of a study, and the points of its curves."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
+import importlib
 import io
 import json
 import math
@@ -13,14 +14,16 @@ from typing import Any, Final, Literal
 
 from tts.budget.budget import Budget
 from tts.display import grid
-from tts.errors import unknown_name
+from tts.errors import MissingDependency, unknown_name
+from tts.experiments.analysis.comparing import in_points
 from tts.experiments.analysis.curves import AXES
+from tts.experiments.analysis.pairs import PairedRow
 from tts.experiments.analysis.points import Point
 from tts.experiments.analysis.table import TableRow
 from tts.experiments.output.words import in_percent, listed, percent_with_interval
 
-Rows = Sequence[TableRow] | Sequence[Point]
-Form = Literal["text", "csv", "json"]
+Rows = Sequence[TableRow] | Sequence[Point] | Sequence[PairedRow]
+Form = Literal["text", "csv", "json", "markdown", "latex"]
 
 _MOST_KINDS: Final = 3  # kinds of stops, failures or errors that one cell names
 
@@ -44,29 +47,96 @@ def inert(value: Any) -> Any:
 def as_csv(rows: Rows) -> str:
     """Return rows as CSV with a header, of cells that are `inert`. Unknown values are empty, nested values are JSON."""
     text = io.StringIO()
-    names = [f.name for f in dataclasses.fields(rows[0] if rows else TableRow)]
-    writer = csv.DictWriter(text, [column for name in names for column in _SPREAD.get(name, (name,))], lineterminator="\n")
+    writer = csv.DictWriter(text, _flat_names(rows), lineterminator="\n")
     writer.writeheader()
-    flat = (_flat({name: getattr(row, name) for name in names}) for row in rows)
-    writer.writerows({name: inert(value) for name, value in row.items()} for row in flat)
+    writer.writerows({name: inert(value) for name, value in row.items()} for row in flat_rows(rows))
     return text.getvalue()
 
 
+def flat_rows(rows: Rows) -> list[dict[str, Any]]:
+    """Return the columns of rows by name: intervals as three of them, nested values as JSON."""
+    return [_flat({f.name: getattr(row, f.name) for f in dataclasses.fields(row)}) for row in rows]
+
+
+def as_pandas(rows: Rows) -> Any:
+    """Return rows as a `pandas.DataFrame`, with the columns of CSV.
+
+    Raises:
+        MissingDependency: pandas is not installed.
+    """
+    try:
+        pandas: Any = importlib.import_module("pandas")
+    except ImportError:
+        raise MissingDependency("to_pandas needs the package pandas, which is not installed", hint="pip install pandas") from None
+    return pandas.DataFrame(flat_rows(rows), columns=_flat_names(rows))
+
+
+def _flat_names(rows: Rows) -> list[str]:
+    names = [f.name for f in dataclasses.fields(rows[0] if rows else TableRow)]
+    return [column for name in names for column in _SPREAD.get(name, (name,))]
+
+
 # Fields of several CSV columns each.
-_SPREAD: Final[Mapping[str, tuple[str, ...]]] = {"accuracy": ("accuracy", "accuracy_low", "accuracy_high"), "costs": tuple(AXES)}
+_SPREAD: Final[Mapping[str, tuple[str, ...]]] = {
+    "accuracy": ("accuracy", "accuracy_low", "accuracy_high"),
+    "difference": ("difference", "difference_low", "difference_high"),
+    "costs": tuple(AXES),
+}
 
 
 def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the CSV columns of a row."""
     flat = {name: json.dumps(value) if isinstance(value, dict | tuple) else value for name, value in record.items() if name != "costs"}
-    if (accuracy := record["accuracy"]) is not None:
-        flat |= {"accuracy": accuracy.value, "accuracy_low": accuracy.low, "accuracy_high": accuracy.high}
+    for name in ("accuracy", "difference"):
+        if (found := record.get(name)) is not None:
+            flat |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
     return flat | record.get("costs", {})
 
 
 def as_text(rows: Rows) -> str:
     """Return rows as an aligned table. Columns with one value in all rows are listed once, above it."""
     return text_of(columns(rows)) if rows else "no results yet"
+
+
+def as_markdown(rows: Rows) -> str:
+    """Return rows as a Markdown table. Columns with one value in all rows are listed once, above it."""
+    if not rows:
+        return "no results yet\n"
+    same, varied = _divide(columns(rows))
+    facts = "".join(f"- {title}: {_MARKDOWN.sub(_escaped, value)}\n" for title, value in same.items())
+    lines = [list(varied), [":--" if title in _LEFT else "--:" for title in varied]]
+    lines += [[_MARKDOWN.sub(_escaped, cell) for cell in cells] for cells in zip(*varied.values(), strict=True)]
+    return facts + ("\n" if facts else "") + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def as_latex(rows: Rows) -> str:
+    """Return rows as a LaTeX table of the package booktabs. Columns with one value in all rows are comments above it."""
+    if not rows:
+        return "% no results yet\n"
+    same, varied = _divide(columns(rows))
+    body = [[_latex(cell) for cell in cells] for cells in (list(varied), *zip(*varied.values(), strict=True))]
+    head, *rest = [f"{' & '.join(cells)} \\\\" for cells in body]
+    sides = "".join("l" if title in _LEFT else "r" for title in varied)
+    facts = [f"% {title}: {value}" for title, value in same.items()]
+    lines = [*facts, rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule", *rest, r"\bottomrule", r"\end{tabular}"]
+    return "\n".join(lines) + "\n"
+
+
+_MARKDOWN: Final = re.compile(r"[\\`*_{}\[\]<>#|]")
+_LATEX: Final[Mapping[str, str]] = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "±": r"$\pm$", "×": r"$\times$", "…": r"\ldots{}", **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+}  # fmt: skip
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\{found[0]}"
+
+
+def _latex(cell: str) -> str:
+    """Return a cell as LaTeX prints it, whatever a model or data set wrote. A row that begins with a bracket stays a row."""
+    text = "".join(_LATEX.get(sign, sign) for sign in cell)
+    return f"{{{text}}}" if text.startswith("[") else text
 
 
 class ShownTable(str):
@@ -94,7 +164,7 @@ def as_html(rows: Rows) -> str:
 
 
 def written(rows: Rows, form: Form) -> str:
-    """Return rows of a table as text, CSV or JSON.
+    """Return rows of a table as text, CSV, JSON, Markdown or LaTeX.
 
     Raises:
         ConfigError: another form.
@@ -114,11 +184,16 @@ def text_of(columns: Mapping[str, Sequence[str]]) -> str:
 
     A table of two rows or more keeps the column of times too.
     """
-    stays = _STAYS | _TIMED if max(map(len, columns.values()), default=0) > 1 else _STAYS
-    same = {title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1 and cells[0] and title not in stays}
-    varied = {title: cells for title, cells in columns.items() if len(set(cells)) > 1 or title in stays}
+    same, varied = _divide(columns)
     parts = [*([listed(same)] if same else []), *(["\n".join(_aligned(varied))] if varied else [])]
     return "\n\n".join(parts)
+
+
+def _divide(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, Sequence[str]]]:
+    """Return the columns with one value in all rows, each as that value, and the other columns."""
+    stays = _STAYS | _TIMED if max(map(len, columns.values()), default=0) > 1 else _STAYS
+    same = {title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1 and cells[0] and title not in stays}
+    return same, {title: cells for title, cells in columns.items() if len(set(cells)) > 1 or title in stays}
 
 
 def _aligned(columns: Mapping[str, Sequence[str]]) -> list[str]:
@@ -155,7 +230,9 @@ def _origin(point: Point) -> str:
 _LEFT: Final = frozenset(
     {"data set", "group", "model", "setting", "verifiers", "strategy", "budget", "points", "stopped by", "failed rows", "errors", "notes"}
 )
-_STAYS: Final = frozenset({"accuracy [95 %]"})  # the result itself: a column also where all values are equal
+_STAYS: Final = frozenset(  # the results themselves: columns also where all values are equal
+    {"accuracy [95 %]", "A right", "B right", "A - B, points [95 %]", "p", "p (Holm)", "McNemar p"}
+)
 _TIMED: Final = frozenset({"seconds, summed"})  # a column of any two rows, since times are equal by chance
 _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "data set": lambda row: row.dataset,
@@ -202,5 +279,24 @@ _POINT: Final[Mapping[str, Callable[[Point], str]]] = {
     "dollars": lambda point: "" if point.costs["usd"] is None else f"{point.costs['usd']:.6f}",
     "accuracy [95 %]": lambda point: percent_with_interval(point.accuracy),
 }
-_COLUMNS: Final[Mapping[type, Mapping[str, Callable[[Any], str]]]] = {TableRow: _ROW, Point: _POINT}
-_FORMS: Final[Mapping[str, Callable[[Rows], str]]] = {"text": ShownTable.of, "csv": as_csv, "json": as_json}
+_PAIR: Final[Mapping[str, Callable[[PairedRow], str]]] = {
+    "data set": lambda row: row.dataset,
+    "model": lambda row: row.model,
+    "verifiers": lambda row: ", ".join(f"{role}: {name}" for role, name in row.verifiers.items()),
+    "A": lambda row: row.first,
+    "B": lambda row: row.second,
+    "budget": lambda row: str(Budget(**row.budget)),  # pyright: ignore[reportArgumentType]
+    "problems": lambda row: f"{row.problems:,}",
+    "A right": lambda row: f"{row.first_accuracy:.1%}",
+    "B right": lambda row: f"{row.second_accuracy:.1%}",
+    "A - B, points [95 %]": lambda row: in_points(row.difference).removesuffix(" points"),
+    "p": lambda row: f"{row.p:.3g}",
+    "p (Holm)": lambda row: f"{row.p_holm:.3g}",
+    "A better": lambda row: f"{row.first_better:,}",
+    "B better": lambda row: f"{row.second_better:,}",
+    "McNemar p": lambda row: f"{row.mcnemar:.3g}",
+}
+_COLUMNS: Final[Mapping[type, Mapping[str, Callable[[Any], str]]]] = {TableRow: _ROW, Point: _POINT, PairedRow: _PAIR}
+_FORMS: Final[Mapping[str, Callable[[Rows], str]]] = {
+    "text": ShownTable.of, "csv": as_csv, "json": as_json, "markdown": as_markdown, "latex": as_latex,
+}  # fmt: skip
