@@ -50,9 +50,9 @@ def test_a_search_goes_to_the_server_with_the_fewest():
     servers = ModelServers([{"policy": name} for name in "abc"])  # pyright: ignore[reportArgumentType]
     with servers.borrowed() as first, servers.borrowed() as second:
         with servers.borrowed() as third:
-            assert [one["policy"] for one in (first, second, third)] == ["a", "b", "c"]
+            assert [one.records["policy"] for one in (first, second, third)] == ["a", "b", "c"]
         with servers.borrowed() as again:
-            assert again["policy"] == "c"
+            assert again.records["policy"] == "c"
 
 
 def test_servers_of_one_model_share_its_searches():

@@ -25,7 +25,7 @@ from tts.serve.wire.errors import error_reply
 
 LOG = get_logger("tts.serve")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-OPEN_PATHS = ("/", "/health")  # without a key: the page holds no data
+OPEN_PATHS = ("/", "/health", "/ready")  # without a key: the page holds no data
 EVERY_ADDRESS = ("0.0.0.0", "::")  # addresses that listen at all of a machine's
 _EXPOSED = "x-request-id, retry-after, retry-after-ms, x-should-retry"  # headers that pages of other origins may read
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]{1,64}(?: ?, ?[A-Za-z0-9-]{1,64}){0,63}")

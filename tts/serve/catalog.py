@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `GET /health`."""
+"""`GET /v1/models`, `GET /health` and `GET /ready`."""
 
 from __future__ import annotations
 
@@ -62,8 +62,19 @@ async def health(request: Request) -> Response:
     return JsonReply({"status": "ok"})
 
 
+async def ready(request: Request) -> Response:
+    """Report how many models have a server that works; 503 where none has one, or while the server shuts down."""
+    gateway: Gateway = request.app.state.gateway
+    gateway.refuse_if_closing()
+    servers = gateway.offers.servers.values()
+    working = sum(one.awake > 0 for one in servers)
+    told = {"status": "ready" if working else "unready", "models": len(servers), "working": working}
+    return JsonReply(told, 200 if working else 503)
+
+
 ROUTES = (
     Route("/v1/models", models),
     Route("/v1/models/{name:path}", model),
     Route("/health", health),
+    Route("/ready", ready),
 )

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from tts.budget.budget import Budget
-from tts.errors import ConfigError, TTSError, shown
+from tts.errors import ConfigError, EngineError, TTSError, shown
 from tts.logs import get_logger
 from tts.models.record import ModelRecord
 from tts.serve.access import Client, read_keys
@@ -118,11 +118,7 @@ class Gateway:
         try:
             await hold.wait()
             async with self.admission.place(search.client.owner):
-                with self.offers.servers[search.order.offer.model].borrowed(chats=search.order.chats) as records:
-                    search.state = "running"
-                    if search.order.chats:  # the first such request finds out what the server offers there
-                        await asyncio.to_thread(self.cache.backend, records["policy"])
-                    solution = await LOOP.wait(self._job(search, records).run())
+                solution = await self._solve(search)
             if solution is not None:
                 search.solution = solution
                 if search.failure is None and solution.error is not None and not solution.candidates:
@@ -131,6 +127,26 @@ class Gateway:
             search.failure = search.failure or _closing()
         except Exception as failure:  # noqa: BLE001 - raised where requests wait
             search.failure = search.failure or failure
+
+    async def _solve(self, search: RunningSearch) -> Solution | None:
+        """Run a search, and again on another server of its model where a server failed before anything was spent."""
+        servers, chats = self.offers.servers[search.order.offer.model], search.order.chats
+        solution: Solution | None = None
+        for left in reversed(range(len(servers.records))):
+            with servers.borrowed(chats=chats) as loan:
+                search.state = "running"
+                if chats:  # the first such request finds out what the server offers there
+                    await asyncio.to_thread(self.cache.backend, loan.records["policy"])
+                solution = await LOOP.wait(self._job(search, loan.records).run())
+            failed = solution is not None and isinstance(solution.error, EngineError) and not solution.candidates
+            if solution is not None and search.failure is None:
+                servers.report(loan.place, failed=failed)
+            if not failed or solution is None or solution.usage.tokens or search.failure is not None:
+                break
+            LOG.error("a server of the model %s failed, and rests: %s", search.order.offer.model, solution.error)
+            if not left or not servers.awake:
+                break
+        return solution
 
     def _job(self, search: RunningSearch, records: Mapping[str, ModelRecord]) -> Job[Solution]:
         order, settings = search.order, search.order.offer.settings

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from tts.serve.config import GatewayConfig, GatewayModel, Preset
 from tts.serve.failures import ApiError
 from tts.solver.model_cache import ModelCache, resolve
 from tts.tasks.base import Task
+
+_REST_S, _LONGEST_REST_S = 2.0, 60.0  # of a server that failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +33,67 @@ class Offer:
 class ModelServers:
     """The records of one model by role, one set for each server that runs it, and how many searches each has.
 
+    A server that fails rests: for two seconds at first, twice as long after each further failure, a minute at most.
+
     Args:
-        records: at least one.
+        records: The sets of records; at least one.
+        clock: The clock, in seconds.
     """
 
-    def __init__(self, records: list[dict[str, ModelRecord]]) -> None:
-        self.records = records
+    def __init__(self, records: list[dict[str, ModelRecord]], clock: Callable[[], float] = time.monotonic) -> None:
+        self.records, self._clock = records, clock
         self._busy: Counter[int] = Counter()
+        self._failures: Counter[int] = Counter()  # in a row
+        self._rests_until: dict[int, float] = {}
 
     @contextmanager
-    def borrowed(self, *, chats: bool = False) -> Generator[Mapping[str, ModelRecord]]:
-        """Yield the records of the server with the fewest searches, and count one more there for the block.
+    def borrowed(self, *, chats: bool = False) -> Generator[ServerLoan]:
+        """Yield the server with the fewest searches among those that do not rest, and count one more there for the block.
+
+        Where all rest, it is the one whose rest ends first.
 
         Args:
             chats: Whether the policy writes by chats, which alone take tools and pictures.
         """
-        chosen = min(range(len(self.records)), key=lambda place: self._busy[place])
+        now = self._clock()
+
+        def order(place: int) -> tuple[float, int]:
+            return max(now, self._rests_until.get(place, now)), self._busy[place]
+
+        chosen = min(range(len(self.records)), key=order)
         self._busy[chosen] += 1
         try:
-            yield by_chats(self.records[chosen]) if chats else self.records[chosen]
+            yield ServerLoan(chosen, by_chats(self.records[chosen]) if chats else self.records[chosen])
         finally:
             self._busy[chosen] -= 1
+
+    def report(self, place: int, *, failed: bool) -> None:
+        """Note how a search on a server ended: a failure begins a rest, anything else ends it."""
+        if failed:
+            self._failures[place] += 1
+            self._rests_until[place] = self._clock() + min(_LONGEST_REST_S, _REST_S * 2 ** (self._failures[place] - 1))
+        else:
+            self._failures.pop(place, None)
+            self._rests_until.pop(place, None)
+
+    @property
+    def awake(self) -> int:
+        """The number of servers that do not rest."""
+        now = self._clock()
+        return sum(self._rests_until.get(place, now) <= now for place in range(len(self.records)))
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLoan:
+    """A server that a search runs on.
+
+    Args:
+        place: The place of the server among those of its model.
+        records: Its records by role.
+    """
+
+    place: int
+    records: Mapping[str, ModelRecord]
 
 
 def by_chats(records: Mapping[str, ModelRecord]) -> Mapping[str, ModelRecord]:

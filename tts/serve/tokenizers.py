@@ -92,8 +92,8 @@ async def tokenizer_info(request: Request) -> Response:
 
 async def _tokenizer(gateway: Gateway, name: str | None) -> tuple[Backend, Tokenizer]:
     offer = gateway.offers.get(next(iter(gateway.offers.by_name)) if name is None else name)
-    with gateway.offers.servers[offer.model].borrowed() as records:
-        backend = await asyncio.to_thread(gateway.cache.backend, records["policy"])
+    with gateway.offers.servers[offer.model].borrowed() as loan:
+        backend = await asyncio.to_thread(gateway.cache.backend, loan.records["policy"])
     tokenizer = metadata_of(backend).tokenizer
     if tokenizer is None:
         raise api_error(

@@ -105,8 +105,8 @@ class ModelCall:
         gateway.refuse_if_full(self._client)
         try:
             async with gateway.ended_with_it(), gateway.admission.place(self._client.owner):
-                with gateway.offers.servers[self._offer.model].borrowed() as records:
-                    self._backend = await asyncio.to_thread(gateway.cache.backend, records["policy"])
+                with gateway.offers.servers[self._offer.model].borrowed() as loan:
+                    self._backend = await asyncio.to_thread(gateway.cache.backend, loan.records["policy"])
                     most = await asyncio.to_thread(self._most, self._backend)
                     hold = gateway.books.reserve(self._client.name, most)
                     if hold.number is None:  # waiting here would keep a place from those that hold the tokens

@@ -1,0 +1,84 @@
+"""A server of a model that fails rests, and its searches go to the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra serve is not installed")
+
+from tests.serve.asking import ask, refused
+from tests.serve.wire.upstream import serving_script
+from tts.serve.offers import ModelServers
+
+MODELS = {
+    "dead": {"backend": "tests.serve.parts:fails", "strategy": "single"},
+    "alive": {"backend": "tests.serve.parts:texts", "strategy": "single"},
+}
+
+
+def test_a_server_that_fails_rests_longer_each_time_and_one_that_works_at_once_not():
+    now = 0.0
+    servers = ModelServers([{"policy": name} for name in "ab"], lambda: now)  # pyright: ignore[reportArgumentType]
+
+    def chosen() -> int:
+        with servers.borrowed() as loan:
+            return loan.place
+
+    assert (chosen(), servers.awake) == (0, 2)
+    for seconds in (2, 4, 8, 16, 32, 60, 60):
+        servers.report(0, failed=True)
+        assert (chosen(), servers.awake) == (1, 1)
+        now += seconds - 0.5
+        assert chosen() == 1
+        now += 0.5
+        assert (chosen(), servers.awake) == (0, 2)
+    servers.report(0, failed=False)
+    servers.report(0, failed=True)
+    now += 2
+    assert chosen() == 0
+    servers.report(0, failed=True)
+    servers.report(1, failed=True)
+    assert (chosen(), servers.awake) == (1, 0)  # its rest ends first
+
+
+def test_searches_go_on_where_one_of_two_servers_dies(client: Any):
+    ended = False
+
+    def script(body: dict[str, Any]) -> dict[str, Any]:
+        return {"content": f"A: {len(body['messages'])}"}
+
+    def until_it_ends(body: dict[str, Any]) -> dict[str, Any]:
+        if ended:
+            raise ConnectionResetError  # which closes a connection that was kept
+        return script(body)
+
+    with serving_script(script) as alive:
+        with serving_script(until_it_ends) as dies:
+            models = {"scripted": {"model": "scripted", "url": [dies.url, alive.url], "strategy": "single"}}
+            gateway = client(models=models)
+            assert ask(gateway, model="scripted").status_code == 200
+        ended = True
+        replies = [ask(gateway, model="scripted") for _ in range(4)]
+        assert Counter(one.status_code for one in replies) == {200: 4}
+        assert gateway.get("/ready").json() == {"status": "ready", "models": 1, "working": 1}
+
+
+def test_a_server_that_fails_after_a_spend_gets_no_further_search(client: Any):
+    gateway = client(models=MODELS)
+    servers = gateway.app.state.gateway.offers.servers
+    servers["dead"].records.append(servers["alive"].records[0])
+    replies = [ask(gateway, model="dead") for _ in range(6)]
+    assert [one.status_code for one in replies] == [502, 200, 200, 200, 200, 200]
+    assert servers["dead"].awake == 1
+
+
+def test_readiness_says_whether_any_model_works(client: Any):
+    gateway = client(models={"dead": MODELS["dead"]})
+    assert gateway.get("/ready").status_code == 200
+    refused(ask(gateway, model="dead"), 502, None, "model_failed")
+    reply = gateway.get("/ready")
+    assert (reply.status_code, reply.json()) == (503, {"status": "unready", "models": 1, "working": 0})
+    assert gateway.get("/health").status_code == 200
