@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tts.experiments.api import Study
+from tts.experiments.output.look import COLOURS
 from tts.experiments.store.store import Store
 from tts.experiments.study.record import Cell, Result
 from tts.types import Usage
@@ -70,7 +73,7 @@ def test_what_is_wrong_is_said_before_the_store_is_read(tts, assert_error, store
     )  # fmt: skip
     assert_error(
         tts("plot", "--store", str(store), "--out", str(tmp_path / "curve.png"), "--x", "token"), 2,
-        "axis is 'token', but no axis has that name", "did you mean tokens?",
+        "axis is 'token', but no axis has that name", "did you mean tokens or path_tokens?",
     )  # fmt: skip
 
 
@@ -134,3 +137,33 @@ def test_a_figure_looks_as_it_is_asked_to(tts, store: Path, tmp_path: Path) -> N
         refused = tts("plot", "sums", "--store", str(store), "--out", str(tmp_path / "curve.svg"), *wrong)
         assert refused.exit_code == 2
         assert refused.stderr.startswith(f"error: {cause}")
+
+
+def test_some_strategies_are_drawn_without_a_caption_in_their_own_colours(tts, store: Path, tmp_path: Path) -> None:
+    whole, part = tmp_path / "whole.svg", tmp_path / "part.svg"
+    assert tts("plot", "sums", "--store", str(store), "--out", str(whole)).exit_code == 0
+    assert tts("plot", "sums", "--store", str(store), "--out", str(part), "--strategy", WEIGHTED, "--no-caption").exit_code == 0
+    drawn, alone = whole.read_text(), part.read_text()
+    assert "40 problems" in drawn
+    assert "40 problems" not in alone
+    assert (VOTE in drawn, VOTE in alone) == (True, False)
+    first, second = COLOURS[:2]
+    assert first.lower() in drawn
+    assert second.lower() in alone
+    assert first.lower() not in alone
+
+
+def test_an_unknown_strategy_of_a_figure_is_refused(tts, store: Path, assert_error) -> None:
+    wrong = tts("plot", "sums", "--store", str(store), "--strategy", "best_of_n | majorty")
+    cause = "strategy is 'best_of_n | majorty', but no strategy has that name"
+    assert_error(wrong, 2, cause, f"did you mean {VOTE} or {WEIGHTED}?")
+
+
+def test_the_pareto_front_is_printed_as_a_table(tts, store: Path, tmp_path: Path) -> None:
+    """Weighted has every accuracy at half the tokens, so the front is its points alone."""
+    done = tts("plot", "sums", "--store", str(store), "--out", str(tmp_path / "curve.svg"), "--print-front")
+    assert done.exit_code == 0
+    front = json.loads(Study.stored("sums", store=store).front(form="json"))
+    assert [(point["strategy"], point["costs"]["tokens"]) for point in front] == [(WEIGHTED, 50 * n) for n in (1, 2, 4, 8)]
+    assert [point["accuracy"]["value"] for point in front] == [(10 + 3 * n) / 40 for n in (1, 2, 4, 8)]
+    assert Study.stored("sums", store=store).front().rstrip() in done.stdout

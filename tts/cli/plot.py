@@ -20,10 +20,15 @@ def plot(  # noqa: PLR0913 - the options of the command
         str, typer.Option(help="What accuracy is drawn against: samples, tokens, generated_tokens, flops, seconds, usd, kv_bytes, …")
     ] = "tokens",
     baseline: Annotated[str | None, typer.Option(metavar="STRATEGY", help="Print the gains of all others over this one.")] = None,
+    strategy: Annotated[
+        list[str] | None, typer.Option(metavar="STRATEGY", help="Draw only this strategy or line; again for others.")
+    ] = None,
     by_group: Annotated[bool, typer.Option("--by-group", help="A panel for each group of problems, such as their difficulty.")] = False,
     linear: Annotated[bool, typer.Option("--linear", help="No logarithmic axis.")] = False,
     bands: Annotated[bool, typer.Option("--bands/--no-bands", help="Show 95 % intervals over problems.")] = True,
     front: Annotated[bool, typer.Option("--front/--no-front", help="Mark the Pareto front.")] = True,
+    caption: Annotated[bool, typer.Option("--caption/--no-caption", help="Name problems, seeds and model below the figure.")] = True,
+    print_front: Annotated[bool, typer.Option("--print-front", help="Print the points of the Pareto front as a table.")] = False,
     title: Annotated[str, typer.Option(help="Above the figure.")] = "",
     single_column: Annotated[bool, typer.Option("--single-column", help="For a paper's column of 3.35 inches.")] = False,
     size: Annotated[str | None, typer.Option(metavar="WxH", help="Inches: 6x4.")] = None,
@@ -41,8 +46,10 @@ def plot(  # noqa: PLR0913 - the options of the command
     from tts.experiments.analysis.comparing import in_words
     from tts.experiments.api import Study
 
-    compared = Study.stored(study, store=store).plot(
-        out, x, baseline=baseline, by_group=by_group, title=title, scale="linear" if linear else "auto", bands=bands, front=front,
+    stored = Study.stored(study, store=store)
+    compared = stored.plot(
+        out, x, strategies=strategy or (), caption=caption, baseline=baseline, by_group=by_group, title=title,
+        scale="linear" if linear else "auto", bands=bands, front=front,
         single_column=single_column, size=_pair("--size", size, "x"), xlim=_pair("--xlim", xlim), ylim=_pair("--ylim", ylim),
         legend=legend, labels=_labels(label or ()),
     )  # fmt: skip
@@ -52,6 +59,8 @@ def plot(  # noqa: PLR0913 - the options of the command
         where += "" if one.group is None else f"{one.group}: "
         against = "" if one.base == baseline else f" against {one.base}"
         typer.echo(visible(f"{where}{one.label}{against}: {'; '.join(in_words(part, x) for part in parts) or 'not comparable'}"))
+    if print_front:
+        typer.echo(visible(stored.front(x).rstrip("\n")))
     typer.echo(f"{out}")
 
 

@@ -15,9 +15,9 @@ from tts.budget.account import Account
 from tts.display import cell
 from tts.errors import ConfigError, TTSError, unknown_name
 from tts.experiments.analysis.comparing import Comparison, compare
-from tts.experiments.analysis.curves import Curve, curves_of
+from tts.experiments.analysis.curves import Curve, choose_curves, curves_of
 from tts.experiments.analysis.pairs import PairedRow, compare_pairs
-from tts.experiments.analysis.points import points_of
+from tts.experiments.analysis.points import front_points, points_of
 from tts.experiments.analysis.pools import ProblemPool, pool_study, pools_of
 from tts.experiments.analysis.replay import ReplayedCurve
 from tts.experiments.analysis.replayable import SEED, PartialResults, Replayable
@@ -279,15 +279,32 @@ class Study(Replayable):
         """Return the points of all curves as a table: the study's own, then replayed ones."""
         return tables.written(points_of([*self.curves(), *replayed]), form)
 
+    def front(self, x: str = "tokens", *, form: tables.Form = "text") -> str:
+        """Return the Pareto front as a table: the points that no other point matches in accuracy at no more cost, cheapest first.
+
+        Args:
+            x: The cost, as in `plot`.
+            form: The form, as in `table`.
+
+        Raises:
+            ConfigError: The cost is unknown, the study has several data sets, or as `curves`.
+
+        Warns:
+            PartialResults: Cells have no result yet.
+        """
+        return tables.written(front_points(self.curves(), x), form)
+
     def plot(  # noqa: PLR0913 - the options of a figure
         self,
         path: str | Path | None = None,
         x: str = "tokens",
         *,
         replayed: Sequence[ReplayedCurve] = (),
+        strategies: Sequence[str] = (),
         baseline: str | None = None,
         by_group: bool = False,
         title: str = "",
+        caption: bool = True,
         scale: plots.Scale = "auto",
         bands: bool = True,
         front: bool = True,
@@ -300,6 +317,8 @@ class Study(Replayable):
             path: ends in .png, .svg or .pdf; None with `ax`: nothing is written. x: the cost: tokens, samples, generated_tokens,
                 verifier_tokens, flops, seconds, work_seconds, usd or kv_bytes, each of one problem. replayed: more curves, from `replay`.
             baseline: a strategy that the others are compared with. by_group: a panel for each group of problems.
+            strategies: The strategies or labels of lines to draw, the baseline included; none: all. Their colours stay.
+            caption: Whether problems, seeds, models and verifiers are named below the figure.
             title: above the figure. scale: of x: "log", "linear" or "auto". bands: whether to draw 95 % intervals over problems.
             front: whether to mark the Pareto front. ax: axes of matplotlib to draw in, for figures of your own.
             look: style, labels, size, xlabel, ylabel, xlim, ylim, legend and single_column, as in `tts.experiments.output.look.Look`.
@@ -318,13 +337,14 @@ class Study(Replayable):
         if unknown := set(look) - {f.name for f in dataclasses.fields(Look)}:
             raise unknown_name("option of a figure", min(unknown), [f.name for f in dataclasses.fields(Look)])
         chosen = Look(**look)
-        curves = [*self.curves(by_group=by_group), *(one.curve for one in replayed)]
+        curves = choose_curves([*self.curves(by_group=by_group), *(one.curve for one in replayed)], strategies)
         compared = [] if baseline is None else compare(curves, baseline, x, rng=np.random.default_rng(SEED))
         gains = [one.gain for one in compared if one.gain is not None and one.gain.ratio.low > 1]
         shown = max(gains, key=lambda gain: gain.ratio.value) if gains and len({one.group for one in compared}) == 1 else None
         palette = Palette.beside(self.store)
         figure = plots.draw(
-            curves, x, title=title, scale=scale, bands=bands, front=front, gained=shown, look=chosen, palette=palette, ax=ax
+            curves, x, title=title, scale=scale, bands=bands, front=front, gained=shown, look=chosen, palette=palette, ax=ax,
+            captioned=caption,
         )  # fmt: skip
         if path is not None:
             plots.save(figure, path)

@@ -188,6 +188,18 @@ class _ResultColumns:
         self.costs.extend(math.nan if value is None else value for value in known)
 
 
+def choose_curves(curves: Sequence[Curve], names: Sequence[str]) -> list[Curve]:
+    """Return the curves whose label or strategy is named, all of them without names.
+
+    Raises:
+        ConfigError: No curve has a name.
+    """
+    for name in names:
+        if not any(name in (curve.label, curve.strategy) for curve in curves):
+            raise unknown_name("strategy", name, {curve.label for curve in curves})
+    return [curve for curve in curves if not names or curve.label in names or curve.strategy in names]
+
+
 def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: bool = False) -> list[Curve]:
     """Return the curves of a study's results, in order of first appearance.
 

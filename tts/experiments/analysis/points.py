@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tts.errors import ConfigError
+from tts.experiments.analysis.comparing import pareto_front
 from tts.experiments.analysis.curves import AXES, Curve, Kind
 from tts.experiments.analysis.replay import ReplayedCurve
 from tts.statistics import Estimate
@@ -41,6 +43,27 @@ class Point:
 def points_of(curves: Iterable[Curve | ReplayedCurve]) -> list[Point]:
     """Return the points of curves, in order."""
     return [point for one in curves for point in _points(one)]
+
+
+def front_points(curves: Sequence[Curve], axis: str) -> list[Point]:
+    """Return the points of the Pareto front of curves, cheapest first, as `pareto_front` chooses them.
+
+    Args:
+        curves: The curves of one data set and model.
+        axis: The cost, a name in `AXES`.
+
+    Raises:
+        ConfigError: The curves are of several data sets, or the axis is unknown for one.
+    """
+    datasets = sorted({curve.dataset for curve in curves})
+    if len(datasets) > 1:
+        raise ConfigError(
+            f"the curves are of the data sets {', '.join(datasets)}, but a front is of one", hint="run a study of one data set"
+        )
+    every = points_of(curve for curve in curves if curve.role != "oracle")
+    chosen = {(point.label, point.cost, point.accuracy) for point in pareto_front(curves, axis)}
+    kept = [point for point in every if (point.strategy, point.costs[axis], point.accuracy.value) in chosen]
+    return sorted(kept, key=lambda point: point.costs[axis] or 0.0)
 
 
 def _points(one: Curve | ReplayedCurve) -> list[Point]:

@@ -66,6 +66,7 @@ def draw(  # noqa: PLR0913 - the options of a figure
     look: Look = _PLAIN,
     palette: Palette | None = None,
     ax: Axes | None = None,
+    captioned: bool = True,
 ) -> Figure:
     """Return the figure of curves, with a panel for each data set and group.
 
@@ -75,6 +76,7 @@ def draw(  # noqa: PLR0913 - the options of a figure
         bands: 95 % intervals over problems. front: marks the points that no other beats, where there are several curves.
         gained: an efficiency gain, drawn between its two costs at its accuracy.
         look: sizes, words and limits. palette: of the project; None: lines are numbered in this figure alone.
+        captioned: Whether problems, seeds, models and verifiers are named below the panels.
         ax: axes to draw one panel in, whose figure is returned; it gets no title and no caption, and a legend "inside" or at the "ends".
 
     Raises:
@@ -84,11 +86,7 @@ def draw(  # noqa: PLR0913 - the options of a figure
     context = styled()
     shown, unknown = _with_axis(curves, x)
     logarithmic = _is_log(shown, x, scale)
-    datasets = [curve.dataset for curve in shown]
-    panels: dict[tuple[str, str | None], list[Curve]] = {}
-    for curve in shown:
-        panels.setdefault((curve.dataset, curve.group), []).append(curve)
-    panels = dict(sorted(panels.items(), key=lambda panel: (datasets.index(panel[0][0]), _natural(panel[0][1] or ""))))
+    panels = _curves_by_panel(shown)
     if ax is not None and len(panels) > 1:
         raise ConfigError(f"ax is given, but the curves have {len(panels)} panels", hint="give the curves of one data set and group")
     named = _lines(shown, list(panels.values()), x, Palette() if palette is None else palette, look)
@@ -109,11 +107,20 @@ def draw(  # noqa: PLR0913 - the options of a figure
         _dress(axes, x, look, logarithmic=logarithmic)
         marked = any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines)
         name_lines(figure, axes, list(named.values()), look, title=title, front=_FRONT if marked else None, own=ax is None)
-        if ax is None:
+        if ax is None and captioned:
             in_legend = look.place(lines=fullest, panels=len(axes)) != "ends"
             front_told = ["grey discs: Pareto front"] if marked and not in_legend else []
             caption(figure, _facts(shown, unknown, x, bands=bands) + front_told, look)
     return figure
+
+
+def _curves_by_panel(shown: Sequence[Curve]) -> dict[tuple[str, str | None], list[Curve]]:
+    """Return curves by data set and group, data sets in order of appearance and groups by name."""
+    datasets = [curve.dataset for curve in shown]
+    panels: dict[tuple[str, str | None], list[Curve]] = {}
+    for curve in shown:
+        panels.setdefault((curve.dataset, curve.group), []).append(curve)
+    return dict(sorted(panels.items(), key=lambda panel: (datasets.index(panel[0][0]), _natural(panel[0][1] or ""))))
 
 
 def save(figure: Figure, path: str | Path) -> None:
