@@ -129,7 +129,7 @@ class Message:
 
     role: str
     content: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Part, ...] = field(default=(), repr=False)  # draws of judges are addressed by the text form of their prompts
 
     @classmethod
     def of(cls, role: str, parts: Iterable[Part]) -> Message:

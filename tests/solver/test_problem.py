@@ -21,7 +21,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "one message": (lambda: problem(TURN), "the problem is {'role': 'user', 'content': '3 + 4'}, but must be text or a list"),
     "no content": (lambda: problem([{"role": "user"}]), "a message of the problem is {'role': 'user'}, but must be a role and a content"),
     "no message": (lambda: problem([TURN, 5]), "a message of the problem is 5, but must be a role and a content, both text"),
-    "image": (lambda: problem([{"role": "user", "content": [{"type": "image"}]}]), "a message of the problem is Message(role='user'"),
+    "image": (lambda: problem([{"role": "user", "content": [{"type": "image"}]}]), "a message of the problem is {'role': 'user'"),
     "content None": (lambda: problem([Message("user", None)]), "a message of the problem is Message("),  # type: ignore[arg-type]
     "half of a character": (lambda: problem("3 \ud83d 4"), r"the problem is '3 \ud83d 4', but must be text that can be written"),
     "half in a message": (lambda: problem([Message("user", "\ud83d")]), r"the problem is '\ud83d', but must be text that can be written"),

@@ -25,7 +25,7 @@ class BestOfMajority(ByScore):
     Source: Di et al., "Best-of-Majority" (2510.03199): answers with count/N >= alpha (inclusive); theory: alpha = 3/(4 C*).
     Differs, where the paper leaves it open:
     - An answer's score is the mean over (at most `asked`) of its responses.
-    - Where no answer is frequent enough, the k most frequent are returned.
+    - Where no answer is frequent enough, the k most frequent are kept, with those of as many votes as the last of them.
     - Equal scores go to the more frequent answer, then to the first.
 
     Args:
@@ -66,20 +66,22 @@ class BestOfMajority(ByScore):
         alpha = least_share(total) if self.alpha is None else self.alpha
         kept = [kind for kind, of_kind in members.items() if len(of_kind) >= alpha * total - 1e-9]
         if not kept:
-            return self._most_frequent(candidates, members)
+            kept = self._most_frequent_of(members)
         asked = [i for kind in kept for i in members[kind][: self.asked]]
         scores = await scores_of([candidates[i] for i in asked], search, self.verifier, self.aggregate)
         by_index = dict(zip(asked, scores.tolist(), strict=True))
         means = {kind: mean_of([by_index[i] for i in members[kind][: self.asked]]) for kind in kept}
         if all(math.isnan(mean) for mean in means.values()):
-            return self._most_frequent(candidates, {kind: members[kind] for kind in kept})
+            order = sorted(kept, key=lambda kind: (-len(members[kind]), kind))
+            return self._selected(candidates, {kind: members[kind] for kind in kept}, order, None)
         order = sorted(kept, key=lambda kind: (-low(means[kind]), -len(members[kind]), kind))
         column = np.array([by_index.get(i, math.nan) for i in range(total)])
         return self._selected(candidates, members, order, (self.verifier, column))
 
-    def _most_frequent(self, candidates: Sequence[Candidate], members: Mapping[int, list[int]]) -> Selected:
-        order = sorted(members, key=lambda kind: (-len(members[kind]), kind))
-        return self._selected(candidates, members, order, None)
+    def _most_frequent_of(self, members: Mapping[int, list[int]]) -> list[int]:
+        """Return the k answers with the most votes, and those with as many as the last of them."""
+        votes = sorted(map(len, members.values()), reverse=True)[: self.k]
+        return [kind for kind, of_kind in members.items() if len(of_kind) >= votes[-1]]
 
     def _selected(
         self, candidates: Sequence[Candidate], members: Mapping[int, list[int]], order: Sequence[int], scores: Scores | None
