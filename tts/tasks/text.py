@@ -28,7 +28,9 @@ class TextTask(Task):
         """Return an answer in folded case, without bold and quotes around it and without the mark at its end."""
         text = folded(answer)
         for _ in range(_MOST_LAYERS):
-            bare = text.rstrip(".。!").rstrip() if not text.endswith("..") else text
+            bare = text.rstrip(".。").rstrip() if not text.endswith("..") else text
+            if bare.endswith("!") and bare[-2:-1].isalpha() and len(bare) > 2:  # `n!` and `5!` are factorials
+                bare = bare[:-1]
             for left, right in _DRESS:
                 inner = bare.removeprefix(left).removesuffix(right).strip()
                 if len(bare) > len(left) + len(right) and bare.startswith(left) and bare.endswith(right) and left not in inner:
