@@ -130,7 +130,7 @@ def test_frequencies_follow_the_law(sampling: Sampling) -> None:
 
 
 def test_how_spread_a_law_is() -> None:
-    assert spread(log_softmax(np.zeros(50))) == pytest.approx((0, math.log(50)), abs=1e-12)
+    assert spread(log_softmax(np.zeros(50))) == pytest.approx((0, math.log(50), math.log(50)), abs=1e-12)
     law = np.log([0.7, 0.1, 0.1, 0.1])
     assert spread(law).certainty == pytest.approx(0.4298, abs=1e-4)  # algorithm B4's own figure
     assert spread(law).top == pytest.approx(-law.mean())  # fewer than twenty tokens: all of them

@@ -370,6 +370,8 @@ class TestEts(StrategyContract):
 CONTRACTS = (
     TestBeam,
     TestDvts,
+    TestDiverseBeam,
+    TestParallelProbe,
     TestRebase,
     TestAStar,
     TestAuto,

@@ -78,6 +78,7 @@ STRATEGIES: Mapping[str, Sequence[str]] = {
     "deepconf_online": (
         "deepconf_online(n=6, warmup=3)", "deepconf_online(n=7, warmup=2, keep=90, consensus=2, width=3, tokens=4)", "deepconf_online",
     ),
+    "diverse_beam": ("diverse_beam(n=4, groups=2, branching=2)", "diverse_beam(n=3, groups=3, branching=1, strength=0.0)", "diverse_beam"),
     "dvts": ("dvts(n=4, branching=2)", "dvts(n=5, branching=4, lookahead=1)", "dvts(n=3, max_steps=2)", "dvts"),
     "early_pruning": ("early_pruning(n=6)", "early_pruning(n=4, tokens=8, pruned=0.75)", "early_pruning"),
     "entropic_particle_filter": (
@@ -104,6 +105,10 @@ STRATEGIES: Mapping[str, Sequence[str]] = {
     ),
     "mur": ("mur(n=3, branching=3)", "mur(n=2, branching=2, gamma=5, momentum=0.5, verifier='main', max_steps=3)", "mur"),
     "pacore": ("pacore(widths=[3])", "pacore(widths=[2, 2], message='conclusion', prompt='revise')", "pacore"),
+    "parallel_probe": (
+        "parallel_probe(n=4, every=6, stable=2, warmup=1, tokens=1)", "parallel_probe(n=3, every=4, stable=9, warmup=0, tokens=1)",
+        "parallel_probe",
+    ),
     "parallel_tempering": ("parallel_tempering(n=2)", "parallel_tempering(n=2, chains=3, sweeps=2, hottest=9.0)"),
     "particle_filter": (
         "particle_filter(n=4)", "particle_filter(n=3, resampling='residual', weight_temperature=2.0, max_steps=3)",
@@ -148,13 +153,13 @@ STOP_RULES = (
     "entropy(threshold=0.5, least=2)", "in_a_row(k=2)", "mixture_sprt", "never", "posterior", "posterior(threshold=0.7)", "sprt",
     "unanimous(window=2)", "unanimous(window=3)",
 )  # fmt: skip
-STOP_RULES_BY_SCORE = ("cges", "cges(threshold=0.8, answers=3)", "reasc", "score_threshold(threshold=0.7)")
-SELECTIONS = ("majority", "majority(truncated='drop')", "medoid", "selective(threshold=0.5)")
+STOP_RULES_BY_SCORE = ("cges", "cges(threshold=0.8, answers=3)", "pandora(price=0.01)", "reasc", "score_threshold(threshold=0.7)")
+SELECTIONS = ("last_finish", "majority", "majority(truncated='drop')", "medoid", "selective(threshold=0.5)", "shortest(k=2)")
 SELECTIONS_BY_SCORE = (
     "best", "best(aggregate='min')", "best_of_majority(k=2)", "borda", "codet", "deepconf(keep=50.0)", "hierarchical",
-    "majority_of_bests", "rpc", "weighted", "weighted(aggregate='prod')",
+    "majority_of_bests", "pessimistic", "rpc", "weighted", "weighted(aggregate='prod')",
 )  # fmt: skip
-SELECTIONS_BY_PAIRS = ("knockout", "league(opponents=2)", "pairwise(most=3)")
+SELECTIONS_BY_PAIRS = ("genselect", "knockout", "league(opponents=2)", "pairwise(most=3)", "swiss(matches=2)")
 SIZES: Mapping[str, Callable[[random.Random], float]] = {
     "tokens": lambda rng: rng.choice((rng.randint(1, 300), 30, 100, 300, 1000, 3000)),
     "generated_tokens": lambda rng: rng.choice((rng.randint(1, 300), 30, 100, 300, 1000)),

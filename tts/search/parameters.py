@@ -14,7 +14,10 @@ from tts.search.algorithms.aggregation import check_aggregate
 def _check_temperature(name: str, value: Any) -> None:
     """Raise ConfigError where a temperature is none that a model can be sampled at."""
     check_number(name, value, optional=False)
-    Sampling(temperature=value)
+    try:
+        Sampling(temperature=value)
+    except ConfigError as refusal:
+        raise ConfigError(f"{name}{refusal.cause.removeprefix('temperature')}", hint=refusal.hint) from None
 
 
 def _check_aggregate(name: str, value: Any) -> None:

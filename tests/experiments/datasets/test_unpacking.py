@@ -98,7 +98,7 @@ def test_all_members_together_are_bounded(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("header.json", json.dumps({"version": 2, "status": "success", "eval": {}}))
         for number in range(8):
-            archive.writestr(f"samples/{number}.json", json.dumps(sample) + " " * int(1.5 * MIB))
+            archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(sample) + " " * int(1.5 * MIB))
     assert_refused(lambda: tts.Pool.from_inspect(path), "log.eval: ", "more than 200 times as many")
 
 

@@ -69,7 +69,7 @@ def test_written_tests_give_outcomes_and_are_replayed_at_all_sizes(tmp_path: Pat
     assert [one.steps["tests"] for one in drawn] == [(1, 1, 1, 0, 0), (1, 1, 1, 0, 0), (1, 0, 1, 1, 0), (0, 0, 0, 0, 0)]
     assert [one.scores["tests"] for one in drawn] == [0.6, 0.6, 0.6, 0.0]
     curves = {one.curve.label: [each.value for each in one.curve.accuracy] for one in pool.replay(sizes=[1, 2, 3, 4], draws=2000)}
-    assert list(curves) == ["pass@k", "best_of_n | majority", "best_of_n | codet(verifier='tests')"]
+    assert list(curves) == ["pass@k", "random choice", "best_of_n | majority", "best_of_n | codet(verifier='tests')"]
     # the doubling program ties with one right one, and loses to both; the endless one loses to each
     found = curves["best_of_n | codet(verifier='tests')"]
     assert found == pytest.approx([2 / 4, 4 / 6, 3 / 4, 1.0], abs=0.05)

@@ -58,8 +58,8 @@ def test_a_name_of_the_hub_is_read_from_the_cache_then_from_the_hub(monkeypatch:
     monkeypatch.setattr("tts.backends.loading.hub.hub_answers", lambda: False)
     with pytest.raises(ConfigError, match=r"the tokenizer of the model 'nobody/prm' is not in the local cache, and .* does not answer"):
         tokenizer_of(record)
-    assert asked == [{"local_files_only": True}]
+    assert asked == [{"local_files_only": True, "trust_remote_code": False}]
     monkeypatch.setattr("tts.backends.loading.hub.hub_answers", lambda: True)
     with pytest.raises(ConfigError, match="the tokenizer of the model 'nobody/prm' could not be loaded: no such model"):
         tokenizer_of(record)
-    assert asked[1:] == [{"local_files_only": True}, {}]
+    assert asked[1:] == [{"local_files_only": True, "trust_remote_code": False}, {"trust_remote_code": False}]
