@@ -25,7 +25,7 @@ class BestOfMajority(ByScore):
     Source: Di et al., "Best-of-Majority" (2510.03199): answers with count/N >= alpha (inclusive); theory: alpha = 3/(4 C*).
     Differs, where the paper leaves it open:
     - An answer's score is the mean over (at most `asked`) of its responses.
-    - Where no answer is frequent enough, the k most frequent are kept, with those of as many votes as the last of them.
+    - Where no answer is frequent enough, the k most frequent are chosen; scores decide between those of as many votes.
     - Equal scores go to the more frequent answer, then to the first.
 
     Args:
@@ -65,7 +65,7 @@ class BestOfMajority(ByScore):
         total, members = len(candidates), members_of(candidates, voters_of(candidates, self.truncated))
         alpha = least_share(total) if self.alpha is None else self.alpha
         kept = [kind for kind, of_kind in members.items() if len(of_kind) >= alpha * total - 1e-9]
-        if not kept:
+        if is_rare := not kept:
             kept = self._most_frequent_of(members)
         asked = [i for kind in kept for i in members[kind][: self.asked]]
         scores = await scores_of([candidates[i] for i in asked], search, self.verifier, self.aggregate)
@@ -75,6 +75,8 @@ class BestOfMajority(ByScore):
             order = sorted(kept, key=lambda kind: (-len(members[kind]), kind))
             return self._selected(candidates, {kind: members[kind] for kind in kept}, order, None)
         order = sorted(kept, key=lambda kind: (-low(means[kind]), -len(members[kind]), kind))
+        if is_rare:
+            order.sort(key=lambda kind: -len(members[kind]))
         column = np.array([by_index.get(i, math.nan) for i in range(total)])
         return self._selected(candidates, members, order, (self.verifier, column))
 
