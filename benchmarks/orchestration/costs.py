@@ -24,10 +24,7 @@ from benchmarks.smoke import Smoke
 PACKAGE = Path(tts.__file__).parent
 # what is done -> files of tts/, folders of it, or functions of a file; the first that fits counts
 DOINGS: Mapping[str, Sequence[str]] = {
-    "plan rows": (
-        "search/waves.py", "search/lengths.py", "search/rows.py:_planned", "search/rows.py:_upcoming",
-        "search/rows.py:_held_for",
-    ),
+    "plan rows": ("search/waves.py", "search/queue.py", "search/lengths.py"),
     "lease": ("budget/", "search/costs.py"),
     "row": ("search/rows.py", "search/ends.py", "search/tree.py", "thoughts.py"),
     "candidate": ("search/answers.py", "tasks/", "search/stop_rules/"),
