@@ -11,6 +11,7 @@ from tts.errors import VerifierError
 from tts.models import registry
 from tts.solver.event_loop import Interrupted
 from tts.solver.solver import Solver
+from tts.verifiers.compatibility import GIVE_VERIFIER
 
 WHOLE = "but must be a whole number of at least 1"
 FORM = "write NAME(parameter=value) | STOP RULE | SELECTION, for example best_of_n(n=8) | majority"
@@ -50,7 +51,7 @@ MISTAKES = {
     "selection without a verifier": (
         ["3 + 4", "--strategy", "best_of_n(n=8) | weighted"],
         "best_of_n(n=8) | weighted scores with the role 'main', but no verifier has it",
-        "give a verifier, or choose a selection that needs none, such as majority",
+        f"{GIVE_VERIFIER}; or choose a selection that needs none, such as majority",
     ),
     "missing file": (
         ["@missing.txt"],

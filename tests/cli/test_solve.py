@@ -139,7 +139,7 @@ def test_free_text_without_a_verifier_is_one_sample_and_a_warning(tts, tmp_path,
     monkeypatch.syspath_prepend(tmp_path)
     result = tts("solve", "Write a haiku.", "--backend", "leaf_model:leaf")
     assert result.exit_code == 0
-    assert "warning: no strategy was given, so one greedy sample was drawn" in result.stderr
+    assert "warning: no strategy was given, so one greedy sample is drawn" in result.stderr
     assert "single(temperature=0)" in result.stdout
 
 

@@ -18,6 +18,7 @@ from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.search.plan import parse
 from tts.solver.settings import setting_of
 from tts.verifiers import VERIFIERS
+from tts.verifiers.compatibility import GIVE_VERIFIER
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "methods.md"
 PLAIN = RunSetting(caps=Caps(), roles=())  # plain chat, and no verifier
@@ -90,7 +91,7 @@ def test_a_refusal_names_the_nearest_strategy_that_can_run() -> None:
     thoughts = refused("budget_forcing(thought_tokens=8)", toy)
     assert isinstance(thoughts, CapabilityError)
     assert thoughts.hint == "the model toy-thinking has thoughts; the nearest strategy that can run here is best_of_n"
-    assert refused("beam(n=4)", toy).hint == "give a verifier, or the nearest strategy that can run here is best_of_n"
+    assert refused("beam(n=4)", toy).hint == f"{GIVE_VERIFIER}; or the nearest strategy that can run here is best_of_n"
     assert refused("pacore(widths=[4])", toy, "pocket").hint == (
         "give prompt='revise', or the nearest strategy that can run here is sequential_revision"
     )

@@ -55,7 +55,7 @@ from tts.search.selections.weighted import Weighted
 from tts.search.strategies.best_of_n import BestOfN
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
-from tts.verifiers.compatibility import proves
+from tts.verifiers.compatibility import GIVE_VERIFIER, proves
 from tts.verifiers.ranges import range_of
 
 _ROOM = (64, 128)  # votes that are told apart, for few and for many samples a problem; the larger table takes a second to make
@@ -366,7 +366,7 @@ class Auto(Strategy):
         if self.verifier not in roles:
             raise ConfigError(
                 f"auto reads the scores of the role {self.verifier!r}, but no verifier has it",
-                hint=f"known: {', '.join(roles)}" if roles else "give a verifier, or leave the role out",
+                hint=f"known: {', '.join(roles)}" if roles else f"{GIVE_VERIFIER}; or leave the role out",
             )
         if not (needs_of(selection).verifiers or needs_of(self).verifiers):
             raise ConfigError(

@@ -17,7 +17,7 @@ from tts.search.plan import parse
 
 _FREE_TEXT = "single(temperature=0)"
 _MORE = (
-    "no strategy was given, so one greedy sample was drawn: votes on free text mean nothing. More samples are worth it with a verifier "
+    "no strategy was given, so one greedy sample is drawn: votes on free text mean nothing. More samples are worth it with a verifier "
     "(verifier='judge'), with a task whose answers can be compared (task='math', 'json', 'choice'), or with best_of_n | medoid"
 )
 _IDLE = (

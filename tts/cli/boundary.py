@@ -11,7 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -21,7 +21,8 @@ from tts.display import one_visible_line, visible
 from tts.errors import ConfigError, MissingDependency, TTSError
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
-_SERVERS = "tts.servers"  # the logger whose lines are notes of every command
+_NOTED = ("tts.servers", "tts.tasks", "tts.runs")  # loggers whose lines are notes of every command
+_warned: set[str] = set()  # by the command that runs
 _HELP = "tts COMMAND --help lists what there is, and README.md what strategies are made of"
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
@@ -35,7 +36,10 @@ def boundary(*, debug: bool) -> Generator[None]:
         typer.Exit: 2 for a mistake of the caller's, 1 for any other failure and where the output is closed, 130 for Ctrl-C.
     """
     try:
-        with warnings.catch_warnings(), _logged(_SERVERS, _Notes(), logging.INFO):
+        with warnings.catch_warnings(), ExitStack() as noted:
+            _warned.clear()
+            for name in _NOTED:
+                noted.enter_context(_logged(name, _Notes(), logging.INFO))
             if not debug:
                 warnings.showwarning = lambda message, *_, **__: warn(str(message))
             yield
@@ -86,8 +90,10 @@ class _Notes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
-        warning = record.levelno >= logging.WARNING
-        _line("warning" if warning else "note", record.getMessage(), typer.colors.YELLOW if warning else typer.colors.CYAN)
+        if record.levelno >= logging.WARNING:
+            warn(record.getMessage())
+        else:
+            _line("note", record.getMessage(), typer.colors.CYAN)
 
 
 @contextmanager
@@ -117,7 +123,7 @@ def write_log(level: LogLevel) -> AbstractContextManager[None]:
     """Write what the library logs to standard error for the block, except what `boundary` writes in any case."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    handler.addFilter(lambda record: record.name != _SERVERS)
+    handler.addFilter(lambda record: record.name not in _NOTED)
     return _logged("tts", handler, level.name)
 
 
@@ -139,8 +145,10 @@ def report(failure: BaseException, *, debug: bool) -> None:
 
 
 def warn(text: str) -> None:
-    """Write a warning to standard error."""
-    _line("warning", text, typer.colors.YELLOW)
+    """Write a warning to standard error, unless this command has written it."""
+    if text not in _warned:
+        _warned.add(text)
+        _line("warning", text, typer.colors.YELLOW)
 
 
 def _line(label: str, text: str, colour: str) -> None:

@@ -73,8 +73,6 @@ def carry_out(
     with ended_by_sigterm(lambda _: KeyboardInterrupt()), show_progress():  # loading problems and models may take a while
         made = PreparedStudy(config, executor)
     with made as prepared:
-        for name, choice in prepared.task_choices.items():
-            warn(f"{choice.line(f'the data set {name!r}')}; the line  task: {choice.task}  in the study says so")
         if dry_run:
             print_forecast(prepared, file, part)
             return

@@ -54,7 +54,7 @@ class Needs:
         >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy=Steps())
         Traceback (most recent call last):
         ...
-        tts.errors.ConfigError: the strategy ... scores with the role 'main', but no verifier has it (hint: give a verifier, or ...)
+        tts.errors.ConfigError: the strategy ... scores with the role 'main', but no verifier has it (hint: give a verifier: ...)
     """
 
     capabilities: tuple[str, ...] = ()

@@ -31,6 +31,7 @@ from tts.search.search import Search, complete_best
 from tts.search.selections._common import led_by
 from tts.search.selections.majority import Majority
 from tts.search.tree import Tree
+from tts.solver.forewarnings import score_warnings
 from tts.solver.outcome import (
     OnError,
     SearchOutcome,
@@ -50,7 +51,7 @@ from tts.trace.nodes import RecordedNodes
 from tts.trace.trace import Trace, TraceNode
 from tts.types import Candidate, Problem, Solution, Usage, pictures_in
 from tts.verifiers.base import Verifier, bind, traits_of
-from tts.verifiers.compatibility import RATED, check_fit, check_rates, token_rates
+from tts.verifiers.compatibility import GIVE_VERIFIER, RATED, check_fit, check_rates, token_rates
 
 _AFTER_S = 1e-5  # a candidate, for what follows the scores that a selection needs
 _LIKE_MATH = "the problem looks like mathematics, but is taken as text: task='math' asks for a final answer and compares answers by value"
@@ -90,6 +91,7 @@ class ProblemRun:
         expected_tokens: of a solution; None: the task's constant.
         clock: seconds. started: when the budget's seconds began; None: now. on_event: progress.
         scored_by: the roles that score all candidates after the choice, for a record of them.
+        forewarn: Called with each of `forewarnings` before anything is spent; None: nothing is.
     """
 
     problem: Problem
@@ -112,6 +114,7 @@ class ProblemRun:
     open_account: Callable[[Callable[[Call], None]], Account] | None = None
     on_error: OnError = "raise"
     scored_by: tuple[str, ...] = ()
+    forewarn: Callable[[str], None] | None = None
 
     @cached_property
     def selection(self) -> Selection:
@@ -195,13 +198,23 @@ class ProblemRun:
                 )
         check_rates(self._limits, {role: (one.name, one.rates) for role, one in self.backends.items()}, self.verifiers)
 
+    def forewarnings(self) -> list[str]:
+        """Return the warnings that are known before anything is spent, of a run that `check` lets pass."""
+        expected = self.expected_tokens or self.task.typical_tokens()
+        scores = score_warnings(self.problem, self.budget, self.backends, self.verifiers, self.declared, self._compared_by, expected)
+        return [*self.notes, *self._task_warnings(), *scores]
+
+    def _task_warnings(self) -> list[str]:
+        """Return the warning that the task may be another one."""
+        return [_LIKE_MATH] if not self.task_given and self.task.name == "text" and looks_like_math(self.problem.text) else []
+
     def _check_roles(self) -> None:
         """Refuse roles that have no verifier, and those that both a verifier and the strategy would score."""
         for role in self.declared:
             if role not in self.verifiers:
                 raise ConfigError(
                     f"{self.plan} scores with the role {role!r}, but no verifier has it",
-                    hint="give a verifier, or choose a selection that needs none, such as majority",
+                    hint=f"{GIVE_VERIFIER}; or choose a selection that needs none, such as majority",
                 )
         for role in self.given:
             if role in self.verifiers:
@@ -233,6 +246,9 @@ class ProblemRun:
 
     async def _solved(self, watched: Watched) -> Solution:
         self.check()
+        if self.forewarn is not None:
+            for line in self.forewarnings():
+                self.forewarn(line)
         with self._account(watched.call) as account:
             return await self._searched(account)
 
@@ -403,11 +419,9 @@ class ProblemRun:
             search, outcome, selected, usage=usage, selection=self.selection,
             capped=self.sampling.max_tokens is not None,
         )  # fmt: skip
-        if not self.task_given and self.task.name == "text" and looks_like_math(self.problem.text):
-            warnings = [_LIKE_MATH, *warnings]
         backends = {id(backend): backend for backend in self.backends.values()}.values()
         costs = dict.fromkeys(note for backend in backends for note in metadata_of(backend).notes(usage))
-        warnings = (*self.notes, *account.shortages, *warnings, *costs)
+        warnings = (*self.notes, *account.shortages, *self._task_warnings(), *warnings, *costs)
         return Solution(
             problem=self.problem,
             answer=next(iter(selected.answers), None),
@@ -524,7 +538,7 @@ def _check_strategy(strategy: Strategy, needs: Needs, policy: Backend, task: Tas
     for role in needs.verifiers:
         if role not in roles:
             raise ConfigError(
-                f"the strategy {strategy} scores with the role {role!r}, but no verifier has it", hint=f"give a verifier, or {cure}"
+                f"the strategy {strategy} scores with the role {role!r}, but no verifier has it", hint=f"{GIVE_VERIFIER}; or {cure}"
             )
 
 

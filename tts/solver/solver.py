@@ -24,6 +24,7 @@ from tts.models.registry import ModelRecord
 from tts.search.algorithms.embedding import Embedder
 from tts.search.parts import Plan, Strategy
 from tts.search.plan import parse
+from tts.solver.forewarnings import LOG
 from tts.solver.model_cache import (
     DEFAULT_MODEL,
     LOOP,
@@ -265,6 +266,8 @@ class Solver:
         started = None if budget is None else self._clock() if began is None else began
         like = self._run(_ANY, shares[0], strategy, seed, started)
         like.check()
+        for line in like.forewarnings():
+            LOG.warning(line)
 
         def run(problem: Problem, share: Budget | Account) -> ProblemRun:
             if problem.task is not None:  # what verifiers read may not be in its steps
@@ -417,7 +420,7 @@ def _first_seconds(budget: Budget | Account, servers: Mapping[str, ModelRecord])
 
 
 async def _solved(run: ProblemRun) -> Solution:
-    solution = await run.solve()
+    solution = await dataclasses.replace(run, forewarn=LOG.warning).solve()
     error = solution.error
     judged = isinstance(error, VerifierError)
     if error is None or (run.on_error == "keep" if judged else solution.candidates):

@@ -12,6 +12,8 @@ from tts.errors import CapabilityError, ConfigError, shown
 from tts.tasks.base import Task
 from tts.verifiers.base import Verifier, members_of, stated_bound, traits_of
 
+GIVE_VERIFIER = "give a verifier: 'judge', by verifier='judge' or --verifier judge, or a function of (problem, text)"
+
 
 def check_fit(verifier: Verifier, backend: Backend, task: Task) -> None:
     """Refuse a verifier that cannot score solutions of a task on a backend.

@@ -82,10 +82,14 @@ class VerdictVerifier(ReplyingVerifier):
         for part in ("yes", "no") if self.verdict == "logprobs" else ():
             check_one_token(backend, part, getattr(self, part), "choose another word, or verdict='words'")
 
+    def instruct(self, question: str) -> str:
+        """Return a question with the form of its verdict."""
+        form = (in_words(self.yes, self.no) if self.verdict == "words" else _REASON) if self.votes else self._ask
+        return f"{question} {form}"
+
     async def approvals(self, question: str, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[float]:
         """Return the mean verdict on each trajectory, from 0 to 1; NaN where none is known."""
-        told = (in_words(self.yes, self.no) if self.verdict == "words" else _REASON) if self.votes else self._ask
-        prompts = [asking(f"{question} {told}", problem, ("Solution", t.judged_text)) for t in trajectories]
+        prompts = [asking(self.instruct(question), problem, ("Solution", t.judged_text)) for t in trajectories]
         if not self.votes:
             return await self._asked(prompts, self.fits(prompts, calls), calls)
         if self.verdict == "words":
@@ -157,6 +161,10 @@ class GenRm(VerdictVerifier):
     question: Text = QUESTION
     name = "genrm"
 
+    def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
+        """Return the prompt that scores a solution without text."""
+        return (asking(self.instruct(self.question), problem, ("Solution", "")),)
+
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
         return [StepScores(whole=share) for share in await self.approvals(self.question, problem, trajectories, calls)]
@@ -226,6 +234,10 @@ class MultiAspect(VerdictVerifier):
     votes: int = 1
     verdict: str = "words"
     name = "multi_aspect"
+
+    def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
+        """Return the prompts that score a solution without text, one an aspect."""
+        return tuple(asking(self.instruct(_ABOUT + ASPECTS.get(one, one)), problem, ("Solution", "")) for one in self.aspects)
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""

@@ -95,6 +95,10 @@ class Judge(ReplyingVerifier):
         two = 2 * self.bound(0, 0)
         return Traits(filled=self.filled, comparison=PairComparison(self.compare, two), choice=ListChoice(self.choose, two))
 
+    def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
+        """Return the prompt that scores a solution without text."""
+        return (asking(self.question, problem, ("Solution", "")),)
+
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
         prompts = [asking(self.question, problem, ("Solution", t.judged_text)) for t in trajectories]

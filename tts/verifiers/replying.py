@@ -69,6 +69,11 @@ class ReplyingVerifier(Verifier):
         object.__setattr__(made, "reads", 1 if backend.caps.fork == "native" else None)
         return made
 
+    def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
+        """Return the prompts that score a solution without text: those of a solution are longer by its tokens. None, here."""
+        del problem
+        return ()
+
     def check_model(self, backend: Backend) -> None:
         """Raise ConfigError where a parameter does not fit the model; none, here."""
 

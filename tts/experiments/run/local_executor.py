@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tts.budget.account import Account
-from tts.budget.budget import USD_UNIT, Budget
+from tts.budget.budget import USD_UNIT, Budget, format_limits
 from tts.errors import ConfigError, TTSError
 from tts.experiments.run.candidates import judge_answer, record_candidates
 from tts.experiments.run.cell_payer import CellPayer
@@ -24,6 +24,7 @@ from tts.registry import EVERYTHING
 from tts.scopes import file_scope
 from tts.search.parts import Plan
 from tts.search.plan import parse, stored_text
+from tts.solver.forewarnings import LOG
 from tts.solver.model_cache import ModelCache, own_verifier
 from tts.solver.problem_run import ProblemRun
 from tts.solver.solver import Solver
@@ -53,6 +54,7 @@ class LocalExecutor:
         self._payer = None if account is None else CellPayer(account, self._expected_cost)
         self._settings_by_digest: dict[tuple[str, str], Setting] = {}
         self._cache = ModelCache()
+        self._forewarned: dict[str, str] = {}  # the first row of each warning
         self._plan = functools.cache(self._parse_plan)
         self._spent: dict[str, int] = {}
         self._traced = {(data, name) for data, of in problems.items() for name in list(of)[: config.record.traces]}
@@ -60,6 +62,8 @@ class LocalExecutor:
         try:
             self._solvers = {name: self._servers(name) for name in config.models}
             self.settings: Settings = self._resolved()
+            for line, row in self._forewarned.items():
+                LOG.warning("%s (%s)", line, row)
         except BaseException:
             self._cache.close()
             raise
@@ -98,6 +102,8 @@ class LocalExecutor:
             for budget in self._config.budgets:
                 run = self._scored(solver.prepared(problem, _budget(budget), strategy=text))
                 run.check()
+                for line in run.forewarnings():
+                    self._forewarned.setdefault(line, f"{text} under {format_limits(budget)}")
                 strategies[text] = stored_text(dataclasses.replace(run.plan, selection=run.selection))
                 scoring[strategies[text]] = scoring_of(run)
         assert run is not None, "a study has a strategy and a budget"

@@ -1,0 +1,111 @@
+"""Warnings about a run that are known before it spends anything: of its task, its plan, and scores that it cannot pay or show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tts.backends.base import Backend
+from tts.budget.account import Account
+from tts.budget.budget import Budget, format_limits
+from tts.logs import RepeatLimit, get_logger
+from tts.search.costs import Costs
+from tts.types import Problem
+from tts.verifiers.base import Verifier, members_of
+from tts.verifiers.compatibility import token_rates
+from tts.verifiers.replying import ReplyingVerifier
+
+LOG = get_logger("tts.runs")
+_PERIOD_SECONDS = 60.0  # in which equal lines are written once: a loop over problems has one warning, not one a problem
+LOG.addFilter(RepeatLimit(1, _PERIOD_SECONDS))
+
+
+def score_warnings(
+    problem: Problem,
+    budget: Budget | Account,
+    backends: Mapping[str, Backend],
+    verifiers: Mapping[str, Verifier],
+    declared: Sequence[str],
+    pairs: Mapping[str, int],
+    expected: int,
+) -> list[str]:
+    """Return what is known of scores that will be unknown.
+
+    Args:
+        problem: The problem.
+        budget: The limits, or the account that pays.
+        backends: The backends by role.
+        verifiers: The verifiers by role.
+        declared: The roles whose scores are paid with every row.
+        pairs: The comparisons that are paid with every row in place of a score, by role.
+        expected: The tokens that a solution is expected to have.
+    """
+    scorers = {role: verifiers[role] for role in declared if role in verifiers}
+    unshown = [
+        line for one in scorers.values() for member in _leaves(one) for line in _unshown(problem, member, backends[member.model], expected)
+    ]
+    return list(dict.fromkeys([*unshown, *_unpaid(problem, budget, backends, scorers, pairs, expected)]))
+
+
+def _leaves(verifier: Verifier) -> Iterator[Verifier]:
+    """Yield the members of a composition, and of compositions in it; a verifier alone is its only member."""
+    members = members_of(verifier)
+    for member in members:
+        yield from _leaves(member)
+    if not members:
+        yield verifier
+
+
+def _unshown(problem: Problem, verifier: Verifier, backend: Backend, expected: int) -> Iterator[str]:
+    """Yield the warning that prompts of a verifier are too long to be shown."""
+    if not isinstance(verifier, ReplyingVerifier):
+        return
+    longest = max((backend.count(prompt) for prompt in verifier.empty_prompts(problem)), default=0)
+    if longest + expected <= verifier.room:
+        return
+    what = f"the {verifier.name}'s question and the problem take {longest:,} tokens"
+    most = f"its prompt may have {verifier.room:,}"
+    needed = longest + 2 * expected
+    fits = backend.context is None or needed + verifier.behind_prompt <= backend.context
+    cure = (
+        f"give {verifier.name}(prompt_tokens={needed})"
+        if fits
+        else f"the model's context holds {backend.context:,}: judge by another model"
+    )
+    if longest > verifier.room:
+        yield f"no solution can be scored: {what}, and {most}; {cure}"
+    else:
+        yield f"long solutions cannot be scored: {what}, a solution about {expected:,}, and {most}; {cure}"
+
+
+def _unpaid(
+    problem: Problem,
+    budget: Budget | Account,
+    backends: Mapping[str, Backend],
+    scorers: Mapping[str, Verifier],
+    pairs: Mapping[str, int],
+    expected: int,
+) -> Iterator[str]:
+    """Yield the warning that the budget pays no score of a solution of the expected length.
+
+    Scores that cost by the token are left out: their reserve shrinks with the lengths that a search learns.
+    """
+    rates = {role: token_rates(one, backends[one.model]) for role, one in scorers.items()}
+    account = budget if isinstance(budget, Account) else Account(budget)
+    policy = backends["policy"]
+    cost = Costs(account, scorers, tuple(scorers), rates, pairs).row_cost(policy, policy.count(problem.prompt))
+    for unit in account.units:
+        least, limit = cost.reserve(unit, 1), account.limit(unit)
+        if least and min(cost.generation(unit, expected), limit // 2) + least > limit:
+            names = ", ".join(sorted(one.name for one in scorers.values()))
+            parts = f"a solution takes about {expected:,} tokens, and a score by {names} up to {cost.reserve('tokens', 1):,} more"
+            yield (
+                f"scores may not be paid: {parts}, but the budget is {format_limits(budget.limits)}; "
+                f"give a larger one, or a cheaper verifier{_cheaper(scorers)}"
+            )
+            return
+
+
+def _cheaper(scorers: Mapping[str, Verifier]) -> str:
+    """Return an example of the parameters that bound what a verifier may cost."""
+    one = next((member for scorer in scorers.values() for member in _leaves(scorer) if isinstance(member, ReplyingVerifier)), None)
+    return "" if one is None else f", such as {one.name}(votes=1, max_tokens={max(1, one.max_tokens // 2)}, prompt_tokens={one.room // 2})"
