@@ -21,6 +21,8 @@ from typing import Any
 
 from tts.display import one_visible_line
 
+TROUBLES = "docs/how-to/troubleshooting.md"  # in the repository: what may go wrong, by what is seen
+
 
 class TTSError(Exception):
     """The base of every error that this package raises on purpose.
@@ -161,7 +163,7 @@ class MissingDependency(TTSError, ImportError):
 
 def missing_extra(package: str, extra: str, needed_by: str) -> MissingDependency:
     """Return the error for a missing optional package, with the command that installs it."""
-    first = "; without a GPU install torch's CPU build first, 0.8 GB in place of 6 (README)" if package == "torch" else ""
+    first = "; without a GPU install torch's CPU build first, 0.8 GB in place of 6 (docs/how-to/install.md)" if package == "torch" else ""
     return MissingDependency(
         f"{needed_by} needs the optional dependency {package}, which is not installed",
         hint=f"pip install 'test-time-search[{extra}]'{first}",

@@ -13,7 +13,7 @@ import pytest
 from tts.backends.serving import commands
 from tts.backends.serving.commands import engine_of, launch, readable
 from tts.backends.serving.server import Server, watch
-from tts.errors import ConfigError, EngineError
+from tts.errors import ConfigError, EngineError, MissingDependency
 from tts.models.record import ModelRecord
 
 
@@ -48,3 +48,41 @@ def test_a_server_that_ends_is_told_with_its_last_error(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="the server ended with status 3; its log ends: RuntimeError: no room for it") as failed:
         watch(Server("http://127.0.0.1:1", process, log))
     assert failed.value.hint == f"see {log}"
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> tuple[str, Path]:
+    """An interpreter with this environment's packages, without this checkout's path, and the file of what it was run with."""
+    python, log = tmp_path / "python", tmp_path / "log"
+    python.write_text(f'#!/bin/sh\necho "$@" >> {log}\ncd /\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return str(python), log
+
+
+def test_the_interpreter_of_the_engine_reads_a_gguf_file_that_this_one_cannot(
+    other: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gguf = pytest.importorskip("tests.backends.loading.test_gguf", exc_type=ImportError)
+    python, log = other
+    tokenizer = gguf.tiny_tokenizer()
+    path = gguf.saved(tmp_path / "tiny.gguf", gguf.tiny_model(len(tokenizer)), tokenizer)
+    record = ModelRecord(name="m", backend="vllm", source="folder", location=str(path))
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "torch", None)
+        with pytest.raises(MissingDependency, match="torch"), readable(record, gguf=False):
+            pass
+        with readable(record, gguf=False, python=python) as folder:
+            files = {file.name for file in Path(folder).iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= files
+    assert str(path) in log.read_text()
+
+
+def test_an_interpreter_that_cannot_read_the_file_is_told_with_its_last_words(other: tuple[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    (tmp_path / "bad.gguf").write_bytes(b"no file of that kind")
+    record = ModelRecord(name="m", backend="vllm", source="folder", location=str(tmp_path / "bad.gguf"))
+    with (
+        pytest.raises(ConfigError, match=r"python cannot read .*bad\.gguf: .*is no GGUF file"),
+        readable(record, gguf=False, python=other[0]),
+    ):
+        pass

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tts.backends.toy.backend import ToyBackend
-from tts.errors import VerifierError
+from tts.errors import EngineError, VerifierError
 from tts.models import registry
 from tts.solver.event_loop import Interrupted
 from tts.solver.solver import Solver
@@ -232,3 +232,11 @@ def test_what_cannot_be_meant_is_refused_with_a_hint(tts, arguments, cause):
     assert error.startswith("error: ")
     assert cause in error
     assert hint.startswith("hint: ")
+
+
+def test_a_failure_without_a_cure_names_the_page_of_what_may_go_wrong(solve, monkeypatch, assert_error):
+    def fails(*_: object, **__: object) -> None:
+        raise EngineError("the server closed the connection")
+
+    monkeypatch.setattr(Solver, "solve", fails)
+    assert_error(solve("3 + 4"), 1, "the server closed the connection", "see docs/how-to/troubleshooting.md")

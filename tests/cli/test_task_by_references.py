@@ -87,3 +87,20 @@ def test_solve_many_takes_the_task_of_the_references_and_says_so(caplog: pytest.
     with pytest.raises(library.errors.ConfigError, match="no task was named, and the list of problems has references of several kinds"):
         library.solve_many([*problems, library.Problem("a", answer="x y"), library.Problem("b", answer="z w")], each=1, backend=backend)
     assert len(asked) == 3
+
+
+def test_a_table_without_a_right_answer_says_where_to_look(tts, files):
+    study = Path("math.yaml").read_text().replace("limit: 50", "limit: 2").replace("[single,", "[single, best_of_n(n=1) | majority,")
+    Path("own.yaml").write_text(f"{study}seeds: 3\n")
+    told = {}
+    for model in ("perfect", "poor"):
+        options = (
+            "--set",
+            "problems.dataset=problems.jsonl",
+            "--set",
+            f'models={{"mine": {{"backend": "own_models_of_the_page:{model}"}}}}',
+        )
+        told[model] = tts("run", "own.yaml", *options, "--store", f"{model}.sqlite").stderr
+    assert "no answer is right in all rows" in told["poor"]
+    assert "docs/how-to/troubleshooting.md" in told["poor"]
+    assert "no answer is right" not in told["perfect"]

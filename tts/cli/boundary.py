@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from tts.display import one_visible_line, visible
-from tts.errors import ConfigError, MissingDependency, TTSError
+from tts.errors import TROUBLES, ConfigError, MissingDependency, TTSError
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 _NOTED = ("tts.servers", "tts.tasks", "tts.runs")  # loggers whose lines are notes of every command
@@ -139,6 +139,8 @@ def report(failure: BaseException, *, debug: bool) -> None:
     unexpected = failure.__cause__ if isinstance(failure, TTSError) else failure
     if not (hint or debug or unexpected is None or isinstance(unexpected, TTSError)):
         hint = "add --debug to see where it was raised"
+    if not hint and isinstance(failure, TTSError):
+        hint = f"see {TROUBLES}"
     _line("error", cause, typer.colors.RED)
     if hint:
         _line("hint", hint, typer.colors.CYAN)

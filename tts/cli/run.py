@@ -11,11 +11,15 @@ from tts.cli.boundary import FAILED, INTERRUPTED, ended_by_sigterm, warn
 from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
 from tts.cli.runs import DryRun, StoreFile, TrustPlaces
 from tts.display import visible
+from tts.errors import TROUBLES
 
 if TYPE_CHECKING:
     from tts.experiments.run.runner import RunSummary
     from tts.experiments.store.store import Store
     from tts.experiments.study.config import StudyConfig
+
+
+_FEWEST_RUNS = 5  # of which none is right, before a table is called suspicious
 
 
 def run(  # noqa: PLR0913 - the options of the command
@@ -130,3 +134,6 @@ def _print_table(store: Store, study: int) -> None:
 
     rows = table(store.results(study, drawn=False), rng=np.random.default_rng(SEED))
     typer.echo(visible(tables.as_text(rows).rstrip("\n")))
+    if wrong := [row for row in rows if row.accuracy is not None and not row.accuracy.value and row.runs - row.failed >= _FEWEST_RUNS]:
+        count = "all rows" if len(wrong) == len(rows) else f"{len(wrong):,} of {len(rows):,} rows"
+        warn(f"no answer is right in {count}: --dry-run shows how the task reads references; see {TROUBLES}")

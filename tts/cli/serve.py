@@ -104,7 +104,7 @@ def serve_model(
     engine: Annotated[str, typer.Option(help="vllm or llama_cpp (GGUF files).")] = "vllm",
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Where it listens; 0: any free port.")] = 8000,
-    python: Annotated[str, typer.Option(metavar="FILE", help="The interpreter that has the engine, if another environment's.")] = "",
+    python: Annotated[str, typer.Option(metavar="FILE", help="The interpreter that has the engine, if another's; it reads GGUF too.")] = "",
     wait: Annotated[float, typer.Option(metavar="SECONDS", help="That it may take until it is ready.")] = 900.0,
     log: Annotated[Path | None, typer.Option(metavar="FILE", help="Where its own words go; else they are dropped at the end.")] = None,
 ) -> None:
@@ -123,7 +123,7 @@ def serve_model(
     with ExitStack() as held:
         held.enter_context(ended_by_sigterm(lambda number: SystemExit(128 + number)))
         file = log or Path(held.enter_context(TemporaryDirectory(prefix="tts-"))) / "log"
-        location = held.enter_context(readable(record, gguf=chosen == "llama_cpp"))
+        location = held.enter_context(readable(record, gguf=chosen == "llama_cpp", python=python or sys.executable))
         wanted = launch(record, location, chosen, python or sys.executable)
         typer.echo(f"starting {chosen} for {record.name}; its words go to {file}", err=True)
         server = held.enter_context(serving(wanted, file.absolute(), wait, host=host, port=port))

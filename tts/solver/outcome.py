@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tts.blame import Blame
 from tts.budget.account import Exhausted
-from tts.errors import CapabilityError, ConfigError, TTSError, VerifierError, shown
+from tts.errors import TROUBLES, CapabilityError, ConfigError, TTSError, VerifierError, shown
 from tts.search.ends import SearchEnded, StopDecision
 from tts.search.parts import Selected, Selection, StopRule, Strategy
 from tts.search.search import Search
@@ -132,7 +132,7 @@ def warnings_of(
         notes.append(selected.abstained)
     elif not selected.answers and outcome.candidates:
         count = len(outcome.candidates)
-        notes.append(f"no answer was found in {count} candidate{'' if count == 1 else 's'}")
+        notes.append(f"no answer was found in {count} candidate{'' if count == 1 else 's'}: see {TROUBLES}")
     elif not selected.answers and outcome.error is None:
         notes.append("no candidate was completed, so there is no answer")
     unknown = search.scoring.unknown

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
@@ -27,6 +28,16 @@ _HEALTH = {"vllm": "/health", "llama_cpp": "/v1/models"}
 _CPU_KV_GIB = "2"
 _CONTEXT = 4096  # of llama.cpp, where the record names none: its default is 2048
 _TAIL = 300  # characters of what a failed import printed
+_PACKAGE = Path(__file__).resolve().parents[2]
+_DEQUANTISES = ("torch", "transformers", "gguf", "tokenizers")
+_DEQUANTISE = """
+import sys, torch
+from pathlib import Path
+from tts.backends.loading.gguf import llama_from_gguf, read_gguf, tokenizer_from_gguf
+file = read_gguf(Path(sys.argv[1]))
+llama_from_gguf(file, torch.float32).save_pretrained(sys.argv[2])
+tokenizer_from_gguf(file).save_pretrained(sys.argv[2])
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +55,19 @@ class ServerLaunch:
 
 
 @contextmanager
-def readable(record: ModelRecord, *, gguf: bool) -> Generator[str]:
+def readable(record: ModelRecord, *, gguf: bool, python: str = sys.executable) -> Generator[str]:
     """Yield the location of a model's files: a GGUF file with `gguf`, otherwise a folder for transformers or a Hub name.
 
     Without `gguf`, a model in a GGUF file is dequantised into a temporary folder, which is deleted at the end of the block.
 
+    Args:
+        record: The record of the model.
+        gguf: Whether the server reads GGUF files, and nothing else.
+        python: The interpreter that dequantises, where it has torch, transformers and gguf; otherwise this one does.
+
     Raises:
-        ConfigError: the model has no weights, or with `gguf` no GGUF file.
+        ConfigError: The model has no weights, or with `gguf` no GGUF file.
+        MissingDependency: Neither interpreter can dequantise.
     """
     path = locate(record)
     if gguf and (path is None or path.suffix != ".gguf"):
@@ -61,7 +78,10 @@ def readable(record: ModelRecord, *, gguf: bool) -> Generator[str]:
         yield str(path)
     elif path is not None:
         with TemporaryDirectory(prefix="tts-") as folder:
-            _dequantise(record, folder)
+            if python != sys.executable and _has(python, *_DEQUANTISES):
+                _dequantise_by(python, path, folder)
+            else:
+                _dequantise(record, folder)
             yield folder
     elif record.source == "hub":
         yield record.location
@@ -81,6 +101,20 @@ def _dequantise(record: ModelRecord, folder: str) -> None:
     with quiet():
         loaded.model.save_pretrained(folder)
         loaded.tokenizer.save_pretrained(folder)
+
+
+def _dequantise_by(python: str, file: Path, folder: str) -> None:
+    """Dequantise a GGUF file with another interpreter, which sees this package and nothing else of this environment.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    with TemporaryDirectory(prefix="tts-") as packages:
+        (Path(packages) / "tts").symlink_to(_PACKAGE, target_is_directory=True)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (packages, os.environ.get("PYTHONPATH"))))}
+        done = subprocess.run([python, "-c", _DEQUANTISE, str(file), folder], capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise ConfigError(f"{python} cannot read {file}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1][-_TAIL:]}")
 
 
 def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str = sys.executable) -> ServerLaunch:
@@ -120,19 +154,25 @@ def _installed(engine: ServerEngine, python: str) -> None:
     Raises:
         ConfigError: it has not, or is not an interpreter.
     """
-    script = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({engine!r}) is None)"
-    try:
-        found = (
-            importlib.util.find_spec(engine)
-            if python == sys.executable
-            else not subprocess.run([python, "-c", script], check=False).returncode
-        )
-    except OSError as failure:
-        raise ConfigError(f"python is {python!r}, but must be an interpreter: {failure.strerror}") from None
-    if not found:
+    if not _has(python, engine):
         raise ConfigError(
             f"the engine {engine!r} is not installed for {python}", hint=f"{_INSTALLS[engine]}, or name its interpreter: --python"
         )
+
+
+def _has(python: str, *modules: str) -> bool:
+    """Whether an interpreter has some top-level modules.
+
+    Raises:
+        ConfigError: It is not an interpreter.
+    """
+    if python == sys.executable:
+        return all(importlib.util.find_spec(module) for module in modules)
+    script = f"import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, {modules!r})))"
+    try:
+        return not subprocess.run([python, "-c", script], check=False).returncode
+    except OSError as failure:
+        raise ConfigError(f"python is {python!r}, but must be an interpreter: {failure.strerror}") from None
 
 
 def _on_cpu(python: str) -> bool:
