@@ -85,7 +85,8 @@ def test_a_missing_extra_is_one_line_with_its_command():
     assert result.returncode == 2
     assert result.stderr.splitlines() == [
         "error: the engine needs the optional dependency torch, which is not installed",
-        "hint: pip install 'test-time-search[engine]'; without a GPU install torch's CPU build first, 0.8 GB in place of 6 (docs/how-to/install.md)",
+        "hint: pip install 'test-time-search[engine]'; without a GPU install torch's CPU build first, 0.8 GB in place of 6 "
+        "(docs/how-to/install.md)",
     ]
     assert result.stdout == ""
 
