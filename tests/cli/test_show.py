@@ -55,8 +55,14 @@ def test_show_prints_json_and_csv(tts, store):
 def test_a_form_is_of_an_export_and_an_export_is_no_table(tts, store, assert_error):
     told = "--form inspect was given without --export, which it is for"
     assert_error(tts("show", "--form", "inspect"), 2, told, "add --export FILE")
-    told = "--csv, --json and --export were asked for at once, but only one can be"
-    assert_error(tts("show", "--csv", "--json"), 2, told, "leave all but one out")
+    told = "--csv, --json, --latex, --markdown, --export and --samples: several were given, but only one can be"
+    for two in (("--csv", "--json"), ("--latex", "--markdown"), ("--samples", "page.html", "--json")):
+        assert_error(tts("show", *two), 2, told, "leave all but one out")
+
+
+def test_show_prints_latex_and_markdown(tts, store):
+    assert r"\toprule" in tts("show", "--latex").stdout
+    assert re.search(r"^\| :-+ \|", tts("show", "--markdown").stdout, re.MULTILINE)
 
 
 @pytest.mark.filterwarnings("default::tts.experiments.api.PartialResults")
@@ -89,7 +95,7 @@ def test_merge_takes_what_is_missing(tts, store):
 
 def test_what_is_asked_for_wrongly_is_refused(tts, store, assert_error):
     assert_error(tts("show", "don"), 2, "study is 'don', but no study has that name", "did you mean done?")
-    cause = "--csv, --json and --export were asked for at once, but only one can be"
+    cause = "--csv, --json, --latex, --markdown, --export and --samples: several were given, but only one can be"
     assert_error(tts("show", "--csv", "--json"), 2, cause, "leave all but one out")
     for command in ("show", "runs"):
         hint = "name the file of your runs with --store, or make one with tts run"

@@ -100,32 +100,45 @@ def _check(store: Path | None) -> None:
     raise TTSError(f"store {path}: {count} damaged{unknown}", hint="put back a copy of it, or run the study in another file with --store")
 
 
-def show(
+def show(  # noqa: PLR0913 - the options of the command
     study: StudyName = None,
     *,
     store: StoreFile = None,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
+    as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, for the package booktabs.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every result to FILE.parquet, .csv or .jsonl instead.")] = None,
     form: Annotated[str | None, typer.Option(help="With --export, the recorded samples as samples, lm-eval or inspect.")] = None,
+    samples: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page of all that the model wrote, with a search: FILE.html.")
+    ] = None,
 ) -> None:
     """Print the table of a study: accuracy with its interval, and cost, by strategy and budget.
 
-    A study may be unfinished.
+    A study may be unfinished. --samples writes one page with every sample, its texts, scores and tokens, for a browser without a network.
     """
     from tts.errors import ConfigError
     from tts.experiments.api import Study
+    from tts.experiments.output.tables import Form
 
-    if as_csv + as_json + (export is not None) > 1:
-        raise ConfigError("--csv, --json and --export were asked for at once, but only one can be", hint="leave all but one out")
+    if as_csv + as_json + as_latex + as_markdown + (export is not None) + (samples is not None) > 1:
+        raise ConfigError(
+            "--csv, --json, --latex, --markdown, --export and --samples: several were given, but only one can be",
+            hint="leave all but one out",
+        )
     if form is not None and export is None:
         raise ConfigError(f"--form {form} was given without --export, which it is for", hint="add --export FILE")
     found = Study.stored(study, store=store)
     if export is not None:
         typer.echo(f"{found.export(export, form):,} {'results' if form is None else 'problems with their samples'} in {export}")
         return
-    text = found.table("csv" if as_csv else "json" if as_json else "text").rstrip("\n")
-    typer.echo(text if as_csv or as_json else visible(text))
+    if samples is not None:
+        typer.echo(f"{found.samples(samples):,} samples in {samples}")
+        return
+    chosen: Form = "csv" if as_csv else "json" if as_json else "latex" if as_latex else "markdown" if as_markdown else "text"
+    text = found.table(chosen).rstrip("\n")
+    typer.echo(visible(text) if chosen == "text" else text)
 
 
 def report(

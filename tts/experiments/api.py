@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -24,12 +24,13 @@ from tts.experiments.analysis.replayable import SEED, PartialResults, Replayable
 from tts.experiments.analysis.table import TableRow, table
 from tts.experiments.output import plots, tables
 from tts.experiments.output.export import export
-from tts.experiments.output.logs import export_samples
+from tts.experiments.output.logs import Sampled, export_samples
 from tts.experiments.output.look import Look, Palette
 from tts.experiments.output.report import report
+from tts.experiments.output.samples import samples_page
 from tts.experiments.run.progress import show_progress
 from tts.experiments.run.runner import PreparedStudy, RunSummary, run
-from tts.experiments.store.bodies import source_in
+from tts.experiments.store.rows import with_texts
 from tts.experiments.store.store import Store, default_store
 from tts.experiments.study.config import StudyConfig, study_config
 from tts.experiments.study.file import read_study
@@ -365,15 +366,10 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
-        path = Path(path)
-        if path.suffix != ".html":
-            raise ConfigError(f"the page is {str(path)!r}, but must end in .html", hint="give a name such as report.html")
+        target = _page_path(path)
         with self._opened("this is not its final page") as (opened, found):
             page = report(opened, found, rng=np.random.default_rng(SEED), x=x, baseline=baseline, problems=problems)
-        try:
-            path.write_text(page, encoding="utf-8")
-        except OSError as failure:
-            raise ConfigError(f"the page {str(path)!r} cannot be written: {failure.strerror}", hint="name a folder that exists") from None
+        _write_page(target, page)
 
     def export(self, path: str | Path, form: str | None = None) -> int:
         """Write every result as a row of a .parquet, .csv or .jsonl file, or recorded samples in another form; return how many there are.
@@ -390,10 +386,30 @@ class Study(Replayable):
         with self._opened("these are not all its results") as (opened, found):
             if form is None:
                 return export(opened.results(found.id), path)
-            bodies = ((result, opened.source(result.cell.key)) for result in opened.results(found.id))
-            return export_samples(
-                ((result, {} if body is None else source_in(result.cell.key, body)) for result, body in bodies), path, form
-            )
+            return export_samples(_sampled(opened, found), path, form)
+
+    def samples(self, path: str | Path) -> int:
+        """Write one page with what the model wrote: all samples of the study, with a search and filters. It loads nothing from a network.
+
+        Studies keep texts with `record: {texts: true}`, which is the default.
+
+        Args:
+            path: The page; it ends in .html.
+
+        Returns:
+            How many samples it shows.
+
+        Raises:
+            ConfigError: Another ending, no result has samples, or a file that cannot be written.
+
+        Warns:
+            PartialResults: Cells have no result yet.
+        """
+        target = _page_path(path)
+        with self._opened("these are not all its samples") as (opened, found):
+            page, count = samples_page(found.name, _sampled(opened, found))
+        _write_page(target, page)
+        return count
 
     def _pools(self) -> Sequence[ProblemPool]:
         with self._opened() as (opened, found):
@@ -429,6 +445,30 @@ class Study(Replayable):
     def _no_results(self) -> ConfigError:
         name = self._find if self._config is None else self._config.name
         return ConfigError(f"the study {name!r} has no results in {self.store}", hint="call its run() first")
+
+
+def _sampled(store: Store, study: StoredStudy) -> Iterator[Sampled]:
+    """Yield the results of a study, with their samples and texts as far as they were recorded."""
+    return (with_texts(result, store.source(result.cell.key)) for result in store.results(study.id))
+
+
+def _page_path(path: str | Path) -> Path:
+    """Return the path of a page.
+
+    Raises:
+        ConfigError: It has another ending.
+    """
+    target = Path(path)
+    if target.suffix != ".html":
+        raise ConfigError(f"the page is {str(path)!r}, but must end in .html", hint="give a name such as report.html")
+    return target
+
+
+def _write_page(path: Path, page: str) -> None:
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as failure:
+        raise ConfigError(f"the page {str(path)!r} cannot be written: {failure.strerror}", hint="name a folder that exists") from None
 
 
 def _warn(text: str) -> None:

@@ -66,8 +66,10 @@ def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
         for told in (by_step, by_test)
     )
     shared = {name: source.get(name) for name in ("prompt", "reference", "tests")}
-    row = {"problem": cell.problem, "group": cell.group, **shared, "answer": [one.answer for one in drawn]}
+    run = {"dataset": cell.dataset, "model": cell.model, "strategy": cell.strategy, "budget": dict(cell.budget), "seed": cell.seed}
+    row = {"problem": cell.problem, "group": cell.group, **shared, **run, "answer": [one.answer for one in drawn]}
     row["text"] = source["texts"] if any(text is not None for text in source.get("texts") or ()) else None
+    row["thought"] = source.get("thoughts")
     row["correct"] = [one.right if one.given is None else one.given for one in drawn]
     row["tokens"] = [one.tokens for one in drawn]
     row["truncated"] = [one.status == "truncated" for one in drawn]

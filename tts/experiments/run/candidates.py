@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -80,6 +81,46 @@ def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple
             )
         )
     return tuple(made)
+
+
+def candidate_texts(solution: Solution, task: Task, drawn: Sequence[RecordedSample] | None, *, right: bool | None) -> dict[str, Any]:
+    """Return what the candidates of a solution say, in the order in which they were drawn, as `store.bodies.source_in` reads it.
+
+    Args:
+        solution: The solution.
+        task: The task, whose fast rules judge answers where candidates are not recorded.
+        drawn: The recorded candidates; None: the study does not record them, so that the texts come with them.
+        right: Whether the solution's answer is right; None: unknown.
+    """
+    candidates = sorted(solution.candidates, key=lambda candidate: candidate.index)
+    thoughts = [candidate.trajectory.thought or None for candidate in candidates]
+    told: dict[str, Any] = {"prompt": solution.problem.text, "reference": solution.problem.answer}
+    told["texts"] = [
+        candidate.trajectory.response if thought else candidate.trajectory.full_text
+        for candidate, thought in zip(candidates, thoughts, strict=True)
+    ]
+    if any(thoughts):
+        told["thoughts"] = thoughts
+    if drawn is None:
+        told["drawn"] = [
+            RecordedSample(
+                answer=one.answer,
+                answer_class=one.answer_class,
+                right=right if one.answer is not None and one.answer == solution.answer else _decide(one.answer, task, solution.problem),
+                status=one.trajectory.status,
+                tokens=one.trajectory.num_tokens,
+                scores=dict(one.scores),
+            )
+            for one in candidates
+        ]
+    return told
+
+
+def _decide(answer: str | None, task: Task, problem: Problem) -> bool | None:
+    """Return what the fast rules of a task say of an answer; None: they do not decide, or there is no reference."""
+    if problem.answer is None:
+        return None
+    return False if answer is None else task.decide(answer, problem.answer)
 
 
 def _stepwise(candidates: Sequence[Candidate], steps: Sequence[Sequence[str]], known: Mapping[int, _Scores]) -> set[str]:

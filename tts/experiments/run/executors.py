@@ -27,10 +27,17 @@ EXECUTORS: Final = Registry(
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """The outcome of a cell. trace: the whole search as JSON, where the study records it."""
+    """The outcome of a cell.
+
+    Args:
+        result: Its result.
+        trace: The whole search as JSON, where the study records it.
+        texts: What the model wrote as JSON, where the study records it; see `store.bodies.source_in`.
+    """
 
     result: Result
     trace: bytes | None = None
+    texts: bytes | None = None
 
 
 class WorkerLost(Exception):

@@ -13,10 +13,11 @@ from typing import Any
 from tts.budget.account import Account
 from tts.budget.budget import USD_UNIT, Budget, format_limits
 from tts.errors import ConfigError, TTSError
-from tts.experiments.run.candidates import judge_answer, record_candidates
+from tts.experiments.run.candidates import candidate_texts, judge_answer, record_candidates
 from tts.experiments.run.cell_payer import CellPayer
 from tts.experiments.run.executors import CellResult, Unpaid
 from tts.experiments.run.forecast import cost_by_budget, scoring_of
+from tts.experiments.store.rows import to_json
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
@@ -31,6 +32,7 @@ from tts.solver.solver import Solver
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
 from tts.threads import in_thread
+from tts.trace.trace import plain_values
 from tts.types import Problem, Solution, Usage
 
 _NOTHING = Usage()
@@ -206,7 +208,10 @@ class LocalExecutor:
             drawn=drawn,
         )
         kept = (cell.dataset, cell.problem) in self._traced and cell.seed == self._config.seeds[0]
-        return CellResult(result, solution.trace.to_json().encode() if kept else None)
+        texts = None
+        if self._config.record.texts and solution.candidates:
+            texts = to_json(plain_values(candidate_texts(solution, task, drawn, right=result.right))).encode("ascii")
+        return CellResult(result, solution.trace.to_json().encode() if kept else None, texts)
 
     async def spent(self) -> Mapping[str, int]:
         """Return tokens by key; see `Executor`."""

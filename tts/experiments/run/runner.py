@@ -325,7 +325,7 @@ class _Runner:
 
     def _write(self, done: Sequence[CellResult], lost: Sequence[str]) -> None:
         for one in done:
-            self._store.finish(self._worker, one.result, one.trace)
+            self._store.finish(self._worker, one.result, one.trace, one.texts)
             self._leased.discard(one.result.cell.key)
         if lost:
             self._store.release(self._worker, lost)

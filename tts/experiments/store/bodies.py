@@ -94,7 +94,9 @@ def packed_value(place: str, body: Any, kind: type[_T]) -> _T:
 
 
 def source_in(row: object, body: Any) -> dict[str, Any]:
-    """Return what samples were imported from: prompt, reference, tests, task, and the text of each sample or None.
+    """Return the texts of samples: prompt, reference, tests, task, and the text of each sample or None.
+
+    Of samples that were written here there are also `thoughts`, and `drawn`, the samples as plain values, where the result has none.
 
     Args:
         row: What names the row of `sources`.

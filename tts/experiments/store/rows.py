@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from tts.errors import shown
 from tts.experiments.datasets.unpacking import LARGEST_ROW, largest_row, pack
-from tts.experiments.store.bodies import damage_error, packed_value, reading, value_in, whole_record
+from tts.experiments.store.bodies import damage_error, packed_value, reading, source_in, value_in, whole_record
 from tts.experiments.study.record import Cell, RecordedSample, Result, StoredRun
 from tts.trace.trace import plain_values
 from tts.types import Usage
@@ -164,6 +164,7 @@ class ResultRow(NamedTuple):
         body: Its body.
         drawn: Its packed candidates; None: there are none.
         trace: Its search; None: it is not recorded.
+        texts: What the model wrote, packed; None: it is not recorded.
         lines: What was left out because no row may be that large, in one line each.
     """
 
@@ -171,15 +172,17 @@ class ResultRow(NamedTuple):
     body: str
     drawn: bytes | None
     trace: bytes | None
+    texts: bytes | None
     lines: tuple[str, ...]
 
 
-def row_of(result: Result, trace: bytes | None) -> ResultRow:
+def row_of(result: Result, trace: bytes | None, texts: bytes | None = None) -> ResultRow:
     """Return the columns of a result. What no command could read again is left out, with a warning of the result that says so.
 
     Args:
         result: The result.
         trace: Its search; None: it is not recorded.
+        texts: What the model wrote, as JSON; None: it is not recorded.
     """
     lines, most = list[str](), largest_row() - _OTHER_COLUMNS
 
@@ -197,8 +200,17 @@ def row_of(result: Result, trace: bytes | None) -> ResultRow:
         drawn = None
     if trace is not None and not fits("the search", len(trace)):
         trace = None
+    if texts is not None and not fits("the list of texts", len(texts)):
+        texts = None
     body = result_body(dataclasses.replace(result, warnings=(*result.warnings, *lines)))
-    return ResultRow(result.error is not None, body, None if drawn is None else pack("candidates", drawn), trace, tuple(lines))
+    return ResultRow(
+        failed=result.error is not None,
+        body=body,
+        drawn=None if drawn is None else pack("candidates", drawn),
+        trace=trace,
+        texts=None if texts is None else pack("texts", texts),
+        lines=tuple(lines),
+    )
 
 
 def packed(place: str, drawn: Sequence[RecordedSample]) -> bytes:
@@ -219,12 +231,42 @@ def _json_bytes(drawn: Sequence[RecordedSample]) -> bytes:
 
 
 def _unpack_samples(number: int, drawn: bytes) -> tuple[RecordedSample, ...]:
-    rows = packed_value(f"the row {number} of the table results", drawn, list)
+    return samples_in(packed_value(f"the row {number} of the table results", drawn, list))
+
+
+def samples_in(rows: list[Any]) -> tuple[RecordedSample, ...]:
+    """Return candidates from their plain values.
+
+    Raises:
+        TypeError, ValueError, KeyError, AttributeError: They are damaged.
+    """
     for row in rows:
         row["scores"] = {role: _number(score) for role, score in row["scores"].items()}
         for name in ("steps", "outcomes"):
             row[name] = {role: tuple(map(_number, scores)) for role, scores in row.get(name, {}).items()}
     return tuple(whole_record(RecordedSample(**row)) for row in rows)
+
+
+def with_texts(result: Result, body: bytes | None) -> tuple[Result, dict[str, Any]]:
+    """Return a result with its candidates, and their texts as `source_in` reads them; {}: texts were not recorded.
+
+    Args:
+        result: The result. Candidates that it does not have are those of the texts.
+        body: What the store has as its source; None: nothing.
+
+    Raises:
+        ConfigError: The body is damaged, or too large.
+    """
+    if body is None:
+        return result, {}
+    source = source_in(result.cell.key, body)
+    with reading("sources", result.cell.key):
+        if result.drawn is None and source.get("drawn") is not None:
+            result = dataclasses.replace(result, drawn=samples_in(source["drawn"]))
+        for name in ("texts", "thoughts"):
+            if result.drawn is not None and source.get(name) and len(source[name]) != len(result.drawn):
+                raise ValueError(f"it has {len(source[name])} {name} of {len(result.drawn)} candidates")
+    return result, source
 
 
 def _number(value: float | None) -> float:

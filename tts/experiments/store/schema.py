@@ -10,7 +10,7 @@ attempts     runs of a cell without a result: active until `ends`, then lost, wi
 results      one result a cell
 traces       whole searches, where the study records them
 checksums    SHA-256 of each result with its trace; results of earlier revisions have none
-sources      texts of imported samples, compressed with a checksum; a store without imports has no such table
+sources      texts of samples, imported or written, compressed with a checksum; a store without them has no such table
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ class Store:
         return study
 
     def source(self, key: str) -> bytes | None:
-        """Return what a cell's samples were imported from, as `adopt` got it; None: they were not imported."""
+        """Return the texts of a cell's samples, as `adopt` or `finish` got them; None: they were not recorded."""
         if not self._read("SELECT 1 FROM sqlite_schema WHERE name = 'sources'"):
             return None
         rows = self._read("SELECT body FROM sources WHERE cell = (SELECT id FROM cells WHERE key = ?)", (key,))
@@ -236,11 +236,12 @@ class Store:
                     {"id": _attempt(db, worker, key), "tokens": tokens, "now": now, "ends": now + seconds},
                 )
 
-    def finish(self, worker: str, result: Result, trace: bytes | None = None) -> bool:
+    def finish(self, worker: str, result: Result, trace: bytes | None = None, texts: bytes | None = None) -> bool:
         """Store the result of a cell, in one transaction. The first result of a cell stays. A part too large to be read again is left out.
 
         Args:
             result: its `lost_tokens` is ignored: the store counts them. trace: the whole search, in the caller's format.
+            texts: What the model wrote, as JSON; see `source`.
 
         Returns:
             False if another worker was first; the tokens of this result are then lost.
@@ -251,14 +252,14 @@ class Store:
         Warns:
             LargeRow: a part of the result was left out.
         """
-        lines = self._finish(worker, result, trace)
+        lines = self._finish(worker, result, trace, texts)
         for line in lines or ():
             warnings.warn(LargeRow(line), stacklevel=2)
         return lines is not None
 
-    def _finish(self, worker: str, result: Result, trace: bytes | None = None) -> tuple[str, ...] | None:
+    def _finish(self, worker: str, result: Result, trace: bytes | None = None, texts: bytes | None = None) -> tuple[str, ...] | None:
         """Store a result, and return what was left out of it; None: another worker was first."""
-        key, row = result.cell.key, row_of(result, trace)
+        key, row = result.cell.key, row_of(result, trace, texts)
         with self._writing() as db:
             found = db.execute("SELECT id, cell FROM cells LEFT JOIN results ON id = cell WHERE key = ?", (key,)).fetchone()
             if found is None:
@@ -271,6 +272,9 @@ class Store:
             db.execute("INSERT INTO results (cell, failed, body, drawn) VALUES (?, ?, ?, ?)", (cell, row.failed, row.body, row.drawn))
             if row.trace is not None:
                 db.execute("INSERT INTO traces (cell, trace) VALUES (?, ?)", (cell, row.trace))
+            if row.texts is not None:
+                db.execute(SOURCES)  # a store of an earlier revision has none
+                db.execute("INSERT OR REPLACE INTO sources (cell, body) VALUES (?, ?)", (cell, row.texts))
             db.execute(CHECKSUMS)  # a store of an earlier revision has none
             sha256 = checksum(key, row.failed, row.body, row.drawn, row.trace)
             db.execute("INSERT OR REPLACE INTO checksums (cell, sha256) VALUES (?, ?)", (cell, sha256))
@@ -299,6 +303,8 @@ class Store:
                 _lose(db, cell, "failed", tokens_of(cell, body))
                 db.execute("DELETE FROM results WHERE cell = ?", (cell,))
                 db.execute("DELETE FROM traces WHERE cell = ?", (cell,))
+                db.execute(SOURCES)
+                db.execute("DELETE FROM sources WHERE cell = ?", (cell,))
                 db.execute(CHECKSUMS)
                 db.execute("DELETE FROM checksums WHERE cell = ?", (cell,))
                 db.execute("INSERT INTO unfinished SELECT DISTINCT study, cell FROM members WHERE cell = ?", (cell,))

@@ -166,11 +166,13 @@ class RecordConfig(Section):
         candidates: every candidate with its answer and scores, for replay. scores: by every verifier of the study, and not only by those
             that the strategy uses; `tts sample` sets it.
         traces: the problems of each data set whose whole searches are stored, for every strategy and budget with the first seed.
+        texts: What the model wrote, of every candidate, for `tts show --samples` and exports. Results do not depend on it.
     """
 
     candidates: bool = False
     scores: bool = False
     traces: int = Field(default=0, ge=0)
+    texts: bool = True
 
 
 class StudyConfig(Section):
