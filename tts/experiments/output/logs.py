@@ -78,9 +78,9 @@ def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
         row |= {"like": [one.like for one in drawn], "shared": [one.shared for one in drawn]}
     if row["text"] is None and any(one.same is not None for one in drawn):
         row["same"] = [one.same for one in drawn]
-    return {
-        name: value for name, value in {**row, "scores": scores, "steps": steps, "outcomes": outcomes}.items() if value not in (None, {})
-    }
+    given = {**row, "scores": scores, "steps": steps, "outcomes": outcomes}
+    kept = {"reference"} if row["text"] is not None else set[str]()  # else `answer` might be the reference beside a text
+    return {name: value for name, value in given.items() if value not in (None, {}) or name in kept}
 
 
 def _documents(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
