@@ -49,6 +49,9 @@ class Law:
         odds = np.array([self.odds(one) for one in turns])
         return np.stack([-np.log1p(np.exp(-odds)), -np.log1p(np.exp(odds))], axis=1) - 1.0  # other words have a chance, too
 
+    def leave_out(self, what: str, prompt: Prompt, over: int) -> None:
+        assert over > 0
+
     def unread(self, what: str, number: int, of: int) -> None:
         if number:
             self.noted[what] = (number, of)

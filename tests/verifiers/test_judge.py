@@ -40,6 +40,9 @@ class Replies:
         self.asked += texts
         return [tuple(self.say(text) for _ in range(votes)) for text in texts]
 
+    def leave_out(self, what: str, prompt: Prompt, over: int) -> None:
+        assert over > 0
+
     def unread(self, what: str, number: int, of: int) -> None:
         before = self.noted.get(what, (0, 0))
         self.noted[what] = (before[0] + number, before[1] + of)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 from bisect import bisect_left
 from collections import Counter
@@ -30,8 +31,8 @@ from tts.search.costs import Costs
 from tts.search.prompts import Prompts
 from tts.search.tree import Tree
 from tts.tasks.base import Task
-from tts.types import Problem, Prompt, Trajectory, Usage
-from tts.verifiers.base import Scorer, StepScores, Verifier, stated_bound, traits_of
+from tts.types import Problem, Prompt, Trajectory, Usage, prompt_text
+from tts.verifiers.base import Judgement, Scorer, StepScores, Verifier, stated_bound, traits_of
 from tts.verifiers.compatibility import token_rates
 from tts.verifiers.ranges import range_of
 
@@ -50,6 +51,7 @@ class Scoring:
         embedder: what compares texts. unscorable: nodes of candidates that no verifier will score.
         unpaid: nodes that were asked about and could not be paid. asked: the roles that were asked.
         timed_out: whether the time was over before a score was known. unknown: what verifiers could not read (see `Calls.unread`).
+        judgements: Prompts of verifiers to models, with the replies.
         failures: replies and scores that a model, or its server, failed in, by kind. causes: of the first of each.
     """
 
@@ -84,6 +86,7 @@ class Scoring:
         self.asked: set[str] = set()
         self.timed_out = False
         self.unknown: Counter[tuple[str, str]] = Counter()
+        self.judgements: list[Judgement] = []
         self.failures: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
 
@@ -284,7 +287,8 @@ class Scoring:
             estimated=calls.estimated,
         )
         lease.spend(usage, priced={unit: calls.cost(unit, self._costs.rates[role]) for unit in ("flops", "usd")})
-        self.unknown.update(calls.unknown)
+        _add_unknown(self.unknown, calls.unknown)
+        self.judgements += [dataclasses.replace(one, role=role) for one in calls.judgements]
         self.failures.update(calls.failures)
         self.causes = calls.causes | self.causes
 
@@ -376,6 +380,12 @@ def _values_of(score: StepScores) -> list[float]:
     return [*(score.steps or ()), *([] if score.whole is None else [score.whole])]
 
 
+def _add_unknown(total: Counter[tuple[str, str]], more: Mapping[tuple[str, str], int]) -> None:
+    """Add counts of what is unknown; of excesses ("over") the greatest stays."""
+    for (what, kind), amount in more.items():
+        total[what, kind] = max(total[what, kind], amount) if kind == "over" else total[what, kind] + amount
+
+
 class MeteredCalls:
     """Implements `tts.verifiers.base.Calls` for one scoring call.
 
@@ -392,6 +402,7 @@ class MeteredCalls:
         estimated: whether a part of that is a bound, for want of a report.
         unknown: what could not be read, and of how many (see `Calls.unread`). failures: what the model failed in, by kind. causes: of
             the first of each.
+        judgements: Prompts to the model, with its replies.
     """
 
     def __init__(
@@ -413,6 +424,7 @@ class MeteredCalls:
         self.seconds = 0.0
         self.estimated = False
         self.unknown: Counter[tuple[str, str]] = Counter()
+        self.judgements: list[Judgement] = []
         self.failures: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
         self._backend = backend
@@ -490,7 +502,16 @@ class MeteredCalls:
                 self._backend.release(handles)
         if any(sample.finish == "cancelled" for of_prompt in samples for sample in of_prompt):
             raise Exhausted("seconds")
-        return [tuple(None if sample.finish == "error" else sample.text for sample in of_prompt) for of_prompt in samples]
+        found = [tuple(None if sample.finish == "error" else sample.text for sample in of_prompt) for of_prompt in samples]
+        for prompt, replies in zip(prompts, found, strict=True):
+            self._keep(Judgement("", prompt_text(prompt), replies))
+        return found
+
+    def _keep(self, judgement: Judgement) -> None:
+        """Keep what came of a prompt, here and in the whole that this is a part of."""
+        self.judgements.append(judgement)
+        if self._whole is not None:
+            self._whole._keep(judgement)
 
     @property
     def _blame(self) -> Blame:
@@ -515,6 +536,14 @@ class MeteredCalls:
             self._whole.unread(what, number, of)
         self.unknown[what, "of"] += of
         self.unknown[what, "number"] += number
+
+    def leave_out(self, what: str, prompt: Prompt, over: int) -> None:
+        """See `Calls.leave_out`."""
+        self._keep(Judgement("", prompt_text(prompt), over=over))
+        calls: MeteredCalls | None = self
+        while calls is not None:
+            _add_unknown(calls.unknown, Counter({(what, "over"): over}))
+            calls = calls._whole
 
     def failed(self, error: str, number: int = 1) -> None:
         """See `Calls.failed`."""

@@ -136,7 +136,11 @@ def warnings_of(
     elif not selected.answers and outcome.error is None:
         notes.append("no candidate was completed, so there is no answer")
     unknown = search.scoring.unknown
-    notes += [f"{number} of {unknown[what, 'of']} {what}" for (what, kind), number in unknown.items() if kind == "number" and number]
+    notes += [
+        f"{number} of {unknown[what, 'of']} {what}" + (f": the longest by {over:,} tokens" if (over := unknown[what, "over"]) else "")
+        for (what, kind), number in unknown.items()
+        if kind == "number" and number
+    ]
     notes += _open_ended(search, outcome, selection)
     unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
     if unpaid:

@@ -470,6 +470,7 @@ class ProblemRun:
             warnings=warnings,
             kept_tokens=tuple(search.tree.kept),
             reasons=tuple(search.notes.reasons),
+            judgements=tuple(search.scoring.judgements),
         )
 
 

@@ -22,6 +22,7 @@ from tts.errors import ConfigError, shown
 from tts.trace import picture as pictures
 from tts.trace.html import render
 from tts.types import Usage
+from tts.verifiers.base import Judgement
 
 if TYPE_CHECKING:
     import networkx
@@ -72,6 +73,7 @@ class Trace:
         budget: the limits, as text. nodes: in order of their numbers. calls: the ledger. usage: its total.
         warnings: as `Solution.warnings`. kept_tokens: distinct prefix tokens of the live set, each time that the strategy chose
             what it keeps. reasons: why the search went on as it did, in the words of a strategy that decides (`auto`).
+        judgements: The prompts of verifiers to models, with the replies, and those that were too long to be shown.
     """
 
     problem: str
@@ -89,6 +91,7 @@ class Trace:
     warnings: tuple[str, ...] = ()
     kept_tokens: tuple[int, ...] = ()
     reasons: tuple[str, ...] = ()
+    judgements: tuple[Judgement, ...] = ()
 
     def __repr__(self) -> str:
         """One line: what ran, how large it is, and how it ended."""
@@ -106,6 +109,8 @@ class Trace:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values (no NaN: unknown is None)."""
         record: dict[str, Any] = {"format": FORMAT, **plain_values(dataclasses.replace(self, nodes=tuple(self.nodes)))}
+        if not record["judgements"]:
+            del record["judgements"]
         for node in record["nodes"]:
             for name in ("thought", "outcomes"):
                 if not node[name]:
@@ -133,6 +138,7 @@ class Trace:
             data["usage"] = Usage(**data["usage"])
             for name in ("warnings", "kept_tokens", "reasons"):
                 data[name] = tuple(data.get(name, ()))
+            data["judgements"] = tuple(_judgement(one) for one in data.get("judgements", ()))
             data["confidence"] = math.nan if data["confidence"] is None else data["confidence"]
             return cls(**data)
         except ConfigError:
@@ -261,6 +267,10 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
 def _node(record: dict[str, Any]) -> TraceNode:
     record |= {name: _scores(record.get(name, {})) for name in ("scores", "outcomes")}
     return TraceNode(**record)
+
+
+def _judgement(record: dict[str, Any]) -> Judgement:
+    return Judgement(**{**record, "replies": tuple(record["replies"])})
 
 
 def _call(record: dict[str, Any]) -> Call:

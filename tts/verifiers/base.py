@@ -77,6 +77,23 @@ class StepScores:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A prompt of a verifier to a model, and what came of it.
+
+    Args:
+        role: The role of the verifier.
+        prompt: The text of the prompt.
+        replies: The replies; None in place of one that failed.
+        over: The tokens by which the prompt was too long to be shown; 0: it was shown.
+    """
+
+    role: str
+    prompt: str
+    replies: tuple[str | None, ...] = ()
+    over: int = 0
+
+
 class Calls(Protocol):
     """The metered models that a verifier may call. Their tokens are charged to the problem as verifier tokens.
 
@@ -117,6 +134,16 @@ class Calls(Protocol):
 
     def unread(self, what: str, number: int, of: int) -> None:
         """Record `number` unparsable items out of `of`; the solution's warnings list the sums for each `what`."""
+        ...
+
+    def leave_out(self, what: str, prompt: Prompt, over: int) -> None:
+        """Record a prompt that was not shown, for the trace; the warning on `what` states the longest.
+
+        Args:
+            what: As in `unread`, which counts it.
+            prompt: The prompt.
+            over: The tokens by which it is too long.
+        """
         ...
 
     def failed(self, error: str, number: int = 1) -> None:

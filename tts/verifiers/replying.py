@@ -97,10 +97,13 @@ class ReplyingVerifier(Verifier):
 
     def fits(self, prompts: Sequence[Prompt], calls: Calls) -> list[bool]:
         """Return whether each prompt is short enough, and record those that are not."""
-        fits = [calls.count(prompt) <= self.room for prompt in prompts]
-        calls.unread(
-            f"prompts were longer than the {self.name}'s prompt_tokens={self.room}, and not shown", fits.count(False), len(prompts)
-        )
+        sizes = [calls.count(prompt) for prompt in prompts]
+        fits = [size <= self.room for size in sizes]
+        what = f"prompts were longer than the {self.name}'s prompt_tokens={self.room}, and not shown"
+        calls.unread(what, fits.count(False), len(prompts))
+        for prompt, size, fit in zip(prompts, sizes, fits, strict=True):
+            if not fit:
+                calls.leave_out(what, prompt, size - self.room)
         return fits
 
     @property
