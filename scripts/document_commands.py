@@ -125,7 +125,7 @@ def environment(home: Path, proxy: str) -> dict[str, str]:
         if not name.startswith(("TTS_", "OPENAI_", "XDG_")) and "proxy" not in name.lower()
     }
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    own = {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(home), "TTS_HOME": str(home / "tts"), "COLUMNS": "100"}
+    own = {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(home), "TTS_HOME": str(home / "tts"), "COLUMNS": "80"}
     return {**kept, **own, **({"HTTP_PROXY": proxy} if proxy else {})}
 
 

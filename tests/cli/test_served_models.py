@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,9 @@ def test_a_record_is_added_and_read_by_every_command(tts: Callable[..., Any], ur
     solved = tts("solve", "3 + 4", "--model", "fast", "--task", "arithmetic", "--budget", "usd=0.001,samples=2", "--json")
     assert solved.exit_code == 0, solved.stderr
     assert json.loads(solved.stdout)["usage"]["usd"] > 0
+    table = tts("solve", "3 + 4", "--model", "fast", "--task", "arithmetic", "--budget", "usd=0.001,samples=2").stdout
+    assert re.search(r"│ dollars +│ 0\.0000\d+ \(0\.000\d+ left\)", table)
+    assert "dollars" not in tts("solve", "3 + 4", "--model", "fast", "--task", "arithmetic", "--budget", "samples=2").stdout
     assert "gpt-4o-mini" in tts("doctor", "--model", "fast").stdout
     (folder / "study.yaml").write_text(
         "name: a\nmodels: fast\ntask: arithmetic\nproblems: {dataset: arithmetic, limit: 1}\n"

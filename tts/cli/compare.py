@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tts.cli.runs import AsCsv, AsJson, RunStudy, StoreFile
+from tts.cli.terminal import table_width
 from tts.display import visible
 
 First = Annotated[str, typer.Argument(metavar="A", help="A strategy, as tts show writes it.")]
@@ -35,5 +36,5 @@ def compare(
     forms = [form for form, asked in (("csv", as_csv), ("json", as_json), ("markdown", markdown), ("latex", latex)) if asked]
     if len(forms) > 1:
         raise ConfigError(f"--{forms[0]} and --{forms[1]} were asked for at once, but only one can be", hint="leave one out")
-    text = Study.stored(run, store=store).compare(first, second, form=forms[0] if forms else "text").rstrip("\n")  # pyright: ignore[reportArgumentType]
+    text = Study.stored(run, store=store).compare(first, second, form=forms[0] if forms else "text", width=table_width()).rstrip("\n")  # pyright: ignore[reportArgumentType]
     typer.echo(text if forms else visible(text))

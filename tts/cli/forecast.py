@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tts.cli.terminal import messages
+from tts.cli.terminal import messages, table_width
 from tts.display import one_visible_line, visible
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -
         "from": [row.basis for row in rows],
         **{title: [costs[title] for costs in each] for title in each[0]},
     }
-    typer.echo(visible(text_of(columns)))
+    typer.echo(visible(text_of(columns, table_width())))
     typer.echo("\nin all: " + visible(", ".join(f"{title} {cost}" for title, cost in _costs(rows).items())))
     if not all(row.whole for row in rows):
         hint = "'at least' is without what verifiers compute: that is unknown until a few of these cells have been run"
@@ -68,7 +68,7 @@ def print_references(prepared: PreparedStudy) -> None:
         "a right text gives": [f"{_short(one.right_answer)}, {verdicts[one.right]}" for one in checks],
         "a wrong text gives": [f"{_short(one.wrong_answer)}, {verdicts[one.wrong]}" for one in checks],
     }
-    typer.echo(visible(text_of(columns)).rstrip("\n") + "\n")
+    typer.echo(visible(text_of(columns, table_width())).rstrip("\n") + "\n")
     if any(not one.right or one.wrong for one in checks):
         messages().print("the task reads some of these references wrongly: name another by the line  task: …", soft_wrap=True)
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tts.cli.runs import StoreFile, StudyName
+from tts.cli.terminal import table_width
 from tts.display import visible
 
 
@@ -60,7 +61,7 @@ def plot(  # noqa: PLR0913 - the options of the command
         against = "" if one.base == baseline else f" against {one.base}"
         typer.echo(visible(f"{where}{one.label}{against}: {'; '.join(in_words(part, x) for part in parts) or 'not comparable'}"))
     if print_front:
-        typer.echo(visible(stored.front(x).rstrip("\n")))
+        typer.echo(visible(stored.front(x, width=table_width()).rstrip("\n")))
     typer.echo(f"{out}")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tts.cli.runs import AsCsv, AsJson, StoreFile, StudyName, TrustPlaces
+from tts.cli.terminal import table_width
 from tts.display import visible
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def replay(  # noqa: PLR0913 - the options of the command
     asked = [stored.replay(strategy or (), sizes, unit=unit, first=one, **options) for one in _orders(order, first=first)]
     replayed = [curve for curves in asked for curve in curves]
     curves, points = [one.curve for one in replayed], points_of(replayed)
-    text = (tables.as_csv if as_csv else tables.as_json if as_json else tables.as_text)(points).rstrip("\n")
+    form: tables.Form = "csv" if as_csv else "json" if as_json else "text"
+    text = tables.written(points, form, table_width()).rstrip("\n")
     typer.echo(text if as_csv or as_json else visible(text))
     if laws:
         typer.echo("\n" + visible("\n".join(describe_laws(curves))))

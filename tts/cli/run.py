@@ -10,6 +10,7 @@ import typer
 from tts.cli.boundary import FAILED, INTERRUPTED, ended_by_sigterm, warn
 from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
 from tts.cli.runs import DryRun, StoreFile, TrustPlaces
+from tts.cli.terminal import table_width
 from tts.display import visible
 from tts.errors import TROUBLES
 
@@ -133,7 +134,7 @@ def _print_table(store: Store, study: int) -> None:
     from tts.experiments.output import tables
 
     rows = table(store.results(study, drawn=False), rng=np.random.default_rng(SEED))
-    typer.echo(visible(tables.as_text(rows).rstrip("\n")))
+    typer.echo(visible(tables.as_text(rows, table_width()).rstrip("\n")))
     if wrong := [row for row in rows if row.accuracy is not None and not row.accuracy.value and row.runs - row.failed >= _FEWEST_RUNS]:
         count = "all rows" if len(wrong) == len(rows) else f"{len(wrong):,} of {len(rows):,} rows"
         warn(f"no answer is right in {count}: --dry-run shows how the task reads references; see {TROUBLES}")

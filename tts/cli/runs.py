@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tts.cli.terminal import output, table
+from tts.cli.terminal import output, table, table_width
 from tts.display import one_visible_line, visible
 
 StudyName = Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A name or id of `tts runs`; else the newest.")]
@@ -137,7 +137,7 @@ def show(  # noqa: PLR0913 - the options of the command
         typer.echo(f"{found.samples(samples):,} samples in {samples}")
         return
     chosen: Form = "csv" if as_csv else "json" if as_json else "latex" if as_latex else "markdown" if as_markdown else "text"
-    text = found.table(chosen).rstrip("\n")
+    text = found.table(chosen, width=table_width()).rstrip("\n")
     typer.echo(visible(text) if chosen == "text" else text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Generator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tts.solver.problem_run import Event
 
 _LEAST_WIDTH = 40
+_TABLE_WIDTH = 80
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SHOWN_ANSWER = 40
 
@@ -27,6 +29,11 @@ def output() -> Console:
     console = _console(stderr=False)
     console.width = max(_LEAST_WIDTH, console.width)
     return console
+
+
+def table_width() -> int:
+    """Return the characters that a line of a table may have: those of the terminal, 80 at least."""
+    return max(_TABLE_WIDTH, shutil.get_terminal_size((_TABLE_WIDTH, 24)).columns)
 
 
 def messages() -> Console:

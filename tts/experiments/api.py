@@ -229,9 +229,14 @@ class Study(Replayable):
         with self._opened("this is not its final table") as (opened, found):
             return table(opened.results(found.id, drawn=False), rng=np.random.default_rng(SEED))
 
-    def table(self, form: tables.Form = "text") -> str:
-        """Return the final table as "text", "csv", "json", "markdown" or "latex" (of the package booktabs); see `rows`."""
-        return tables.written(self.rows(), form)
+    def table(self, form: tables.Form = "text", *, width: int = tables.WIDTH) -> str:
+        """Return the final table as "text", "csv", "json", "markdown" or "latex" (of the package booktabs); see `rows`.
+
+        Args:
+            form: The form.
+            width: The characters of a line of the text. A wider table is divided into blocks of columns.
+        """
+        return tables.written(self.rows(), form, width)
 
     def to_pandas(self) -> Any:
         """Return the final table as a `pandas.DataFrame`, with the columns of `table("csv")`; see `rows`.
@@ -257,9 +262,9 @@ class Study(Replayable):
         with self._opened("this is not the final comparison") as (opened, found):
             return compare_pairs(opened.results(found.id, drawn=False), first, second, rng=np.random.default_rng(SEED))
 
-    def compare(self, first: str, second: str, form: tables.Form = "text") -> str:
+    def compare(self, first: str, second: str, form: tables.Form = "text", *, width: int = tables.WIDTH) -> str:
         """Return `pairs` as a table, in a form of `table`."""
-        return tables.written(self.pairs(first, second), form)
+        return tables.written(self.pairs(first, second), form, width)
 
     def curves(self, *, by_group: bool = False) -> list[Curve]:
         """Return accuracy against cost, a curve for each strategy, in order of first appearance.
@@ -280,12 +285,13 @@ class Study(Replayable):
         """Return the points of all curves as a table: the study's own, then replayed ones."""
         return tables.written(points_of([*self.curves(), *replayed]), form)
 
-    def front(self, x: str = "tokens", *, form: tables.Form = "text") -> str:
+    def front(self, x: str = "tokens", *, form: tables.Form = "text", width: int = tables.WIDTH) -> str:
         """Return the Pareto front as a table: the points that no other point matches in accuracy at no more cost, cheapest first.
 
         Args:
             x: The cost, as in `plot`.
             form: The form, as in `table`.
+            width: The characters of a line, as in `table`.
 
         Raises:
             ConfigError: The cost is unknown, the study has several data sets, or as `curves`.
@@ -293,7 +299,7 @@ class Study(Replayable):
         Warns:
             PartialResults: Cells have no result yet.
         """
-        return tables.written(front_points(self.curves(), x), form)
+        return tables.written(front_points(self.curves(), x), form, width)
 
     def plot(  # noqa: PLR0913 - the options of a figure
         self,

@@ -270,7 +270,8 @@ def _node(record: dict[str, Any]) -> TraceNode:
 
 
 def _judgement(record: dict[str, Any]) -> Judgement:
-    return Judgement(**{**record, "replies": tuple(record["replies"])})
+    record["replies"] = tuple(record["replies"])
+    return Judgement(**record)
 
 
 def _call(record: dict[str, Any]) -> Call:

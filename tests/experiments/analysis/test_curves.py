@@ -265,13 +265,20 @@ def test_a_comparison_is_said_in_words():
     (found,) = compare([flat, steep, oracle], "flat", "tokens", rng=rng())
     assert found.label == "steep"
     assert found.gain is not None
-    assert in_words(found.gain, "tokens") == "10× [6, 17] more tokens for 50 %"
+    assert in_words(found.gain, "tokens") == "10 times [6, 17] the tokens for 50 %"
     turned = gain(flat, steep, "tokens", rng=rng())
     assert turned is not None
-    assert in_words(turned, "tokens") == "≥ 10× [6.1, 17] fewer tokens for 50 %"
+    assert in_words(turned, "tokens") == "at most 0.1 times [0.059, 0.16] the tokens for 50 %"
     assert in_words(found.differences[-1], "tokens").startswith("+20.0 [+")
     assert in_words(found.differences[-1], "tokens").endswith("] points at 10k tokens")
     assert [in_words(one, "tokens") for one in found.crossings] == ["ahead from 1k tokens"]
+
+
+def test_an_accuracy_of_zero_is_no_gain():
+    never, once = curve([100, 10000], [0.0, 0.0], label="never"), curve([110, 11000], [0.0, 0.0], label="as never")
+    (found,) = compare([never, once], "never", "tokens", rng=rng())
+    assert found.gain is None
+    assert gain(once, never, "tokens", rng=rng(), accuracy=0.0) is None
 
 
 def test_each_group_is_compared_within_itself():

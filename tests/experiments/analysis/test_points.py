@@ -44,7 +44,7 @@ def test_a_live_point_has_all_its_costs_and_a_replayed_one_those_of_its_samples(
 
 
 def test_the_table_says_it_in_words(points):
-    lines = as_text(points).splitlines()
+    lines = as_text(points, 200).splitlines()
     assert "data set   sums" in lines
     assert "seeds      2" in lines
     assert f"problems   {len(sums())}" in lines
@@ -54,6 +54,21 @@ def test_the_table_says_it_in_words(points):
     assert f"replayed, ± {100 * points[5].drawing_error:.1f} % by drawing" in rows[5]
     shown = f"{100 * points[1].accuracy.value:.1f} % [{100 * points[1].accuracy.low:.1f}, {100 * points[1].accuracy.high:.1f}]"
     assert rows[1].endswith(shown)
+
+
+def test_a_table_fits_a_line_in_blocks_that_name_their_rows(points):
+    text = as_text(points)
+    assert max(map(len, text.splitlines())) <= 80
+    _, names, *blocks = text.split("\n\n")
+    assert [line.split()[0] for line in names.splitlines()] == ["row", "1", "2", "3", "4", "5", "6"]
+    assert names.count("best_of_n | ") == 6
+    for block in blocks:
+        assert [line.split()[0] for line in block.splitlines()] == ["row", "1", "2", "3", "4", "5", "6"]
+    assert "accuracy [95 %]" in blocks[-1]
+    narrow = as_text(points, 40).split("\n\n")[2:]
+    titles = [title for block in narrow for title in block.splitlines()[0].split()[1:]]
+    assert len(narrow) > len(blocks)
+    assert titles == [title for block in blocks for title in block.splitlines()[0].split()[1:]]
 
 
 def test_csv_and_json_say_the_same(points):

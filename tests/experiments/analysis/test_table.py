@@ -248,3 +248,11 @@ def test_no_cell_of_a_table_is_a_formula():
     (row,) = rows_of(run(0, of={"strategy": "=cmd()", "dataset": "@x"}))
     (read,) = csv.DictReader(io.StringIO(as_csv([row])))
     assert (read["strategy"], read["dataset"]) == ("'=cmd()", "'@x")
+
+
+def test_reasons_with_numbers_are_counted_by_kind_and_others_as_they_are():
+    reasons = [f"settled: another sample would add {i / 1000}, below the price 0.001" for i in range(4)]
+    rows = rows_of(*(run(i, stopped_by=reason) for i, reason in enumerate([*reasons, "budget: tokens", "sprt: no difference"])))
+    (line,) = (line for line in as_text(rows).splitlines() if line.startswith("stopped by"))
+    assert line.split(maxsplit=2)[2] == "4 settled, 1 budget: tokens, 1 sprt: no difference"
+    assert set(reasons) < set(rows[0].stops)  # the other forms have them whole

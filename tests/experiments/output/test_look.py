@@ -124,10 +124,44 @@ def test_a_figure_of_ones_own_gets_a_panel() -> None:
     assert plots.draw([curve("a"), curve("b")], ax=right) is mine
     assert len(right.lines) >= 2
     assert left.lines == [] or len(left.lines) == 0
-    assert right.get_legend() is not None
     assert mine.texts == []
+    assert (right.get_xlabel(), right.get_ylabel()) == ("tokens per problem, verifier included", "accuracy")
     with pytest.raises(ConfigError, match="ax is given, but the curves have 2 panels"):
         plots.draw([curve("a"), dataclasses.replace(curve("a"), dataset="other")], ax=left)
+
+
+@pytest.mark.parametrize("place", ["auto", "beside", "above", "below"])
+def test_a_legend_of_ones_own_axes_covers_no_line(place: Any) -> None:
+    from matplotlib.figure import Figure
+
+    mine = Figure(layout="constrained")
+    panel = mine.subplots()
+    plots.draw([curve("a"), curve("b")], ax=panel, look=Look(legend=place))
+    mine.draw_without_rendering()
+    legend = panel.get_legend()
+    assert legend is not None
+    assert not legend.get_window_extent().overlaps(panel.get_window_extent())
+    whole = legend.get_window_extent()
+    assert min(whole.x0, whole.y0) >= 0
+    assert (whole.x1 <= mine.bbox.x1, whole.y1 <= mine.bbox.y1) == (True, True)
+    assert not whole.overlaps(panel.xaxis.label.get_window_extent())
+
+
+def test_lines_of_one_strategy_have_its_colour_and_differ_otherwise() -> None:
+    def line(strategy: str, label: str) -> Any:
+        return dataclasses.replace(curve(label), strategy=strategy)
+
+    palette = Palette()
+    alone = plots.draw([line("vote", "vote"), line("best", "best")], front=False, palette=palette)
+    several = plots.draw(
+        [line("best", "best, small"), line("best", "best, large"), line("vote", "vote, small")], front=False, palette=palette
+    )
+    vote, best = (one.get_color() for one in alone.axes[0].lines)
+    assert [one.get_color() for one in several.axes[0].lines] == [best, best, vote]
+    small, large, _ = several.axes[0].lines
+    assert small.get_marker() != large.get_marker()
+    models = plots.draw([line("best", "best, small"), line("best", "best, large")], front=False, palette=palette)
+    assert len({one.get_color() for one in models.axes[0].lines}) == 2
 
 
 @pytest.mark.parametrize(

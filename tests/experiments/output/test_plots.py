@@ -142,7 +142,7 @@ def test_a_gain_is_shown_at_the_accuracy_of_both():
     base, other = curve("a", 4), curve("b", 1)
     found = gain(other, base, "tokens", rng=np.random.default_rng(0), accuracy=0.4)
     assert found is not None
-    assert "← 2× [0.66, 4] fewer tokens for 40 %" in words(svg(base, other, gained=found))
+    assert "← 0.5 times [0.25, 1.5] the tokens for 40 %" in words(svg(base, other, gained=found))
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", pytest.param("pdf", marks=pytest.mark.slow)])

@@ -122,3 +122,14 @@ def test_an_unknown_part_makes_the_sum_unknown():
     assert total([1.0, 2.0]) == 3.0
     assert total([1.0, None]) is None
     assert total([]) == 0
+
+
+def test_the_most_tokens_of_a_row_bound_it():
+    free, capped = ({"sampling": {"max_tokens": 7}} if cap else {} for cap in (False, True))
+    budgets, strategies = [{"samples": 4}], ["best_of_n | majority", "best_of_n | weighted"]
+    votes, scores = expected(toy(limit=5, strategies=strategies, budgets=budgets, **capped))
+    assert (votes.tokens, votes.at_most) == (5 * 4 * 7, None)  # the toy verifier may be asked, without a limit
+    assert scores.tokens == 2 * votes.tokens
+    assert expected(toy(limit=5, strategies=strategies[:1], budgets=budgets, **free))[0].tokens > votes.tokens
+    (alone,) = expected(toy(limit=5, strategies=strategies[:1], budgets=budgets, verifiers="none", **capped))
+    assert (alone.tokens, alone.at_most) == (5 * 4 * 7, 5 * 4 * 7)

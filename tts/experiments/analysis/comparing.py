@@ -71,7 +71,7 @@ def gain(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator, accu
         axis: a name in `AXES`. accuracy: to compare at; None: the highest that both reach, in each resample anew.
 
     Returns:
-        None where one of the curves never reaches the accuracy.
+        None where one of the curves never reaches the accuracy, or it is 0, which costs nothing.
 
     Raises:
         ConfigError: the axis is unknown for a curve, a cost is not above 0, or the curves share no problem.
@@ -90,7 +90,7 @@ def gain(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator, accu
         return np.exp(base_cost - cost)
 
     level, log_cost, log_base = (float(value[0]) for value in logs(np.ones((1, mine.shape[1]))))
-    if np.isnan(log_cost) or np.isnan(log_base):
+    if level <= 0 or np.isnan(log_cost) or np.isnan(log_base):
         return None
     at_least = bool(log_cost <= np.log(x[0]) and log_base > np.log(base_x[0]))
     return Gain(level, float(np.exp(log_cost)), float(np.exp(log_base)), bootstrap(ratio, mine.shape[1], rng), at_least)
@@ -217,10 +217,9 @@ def in_words(what: Gain | CurveDifference | Crossing, axis: str) -> str:
     if isinstance(what, Crossing):
         return f"{'ahead' if what.rises else 'behind'} from {amount(what.cost)} {unit}{'' if what.clear else ', within the noise'}"
     if isinstance(what, Gain):
-        ratio, fewer = what.ratio, what.ratio.value >= 1
-        times, low, high = (ratio.value, ratio.low, ratio.high) if fewer else (1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
-        sign = "" if not what.at_least else "≥ " if fewer else "≤ "
-        return f"{sign}{times:.2g}× [{low:.2g}, {high:.2g}] {'fewer' if fewer else 'more'} {unit} for {100 * what.accuracy:.0f} %"
+        ratio, most = what.ratio, "at most " if what.at_least else ""
+        cost, low, high = (f"{1 / each:.2g}" for each in (ratio.value, ratio.high, ratio.low))
+        return f"{most}{cost} times [{low}, {high}] the {unit} for {100 * what.accuracy:.2g} %"
     return f"{in_points(what.value)} at {amount(what.cost)} {unit}"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from tts.experiments.analysis.averaging import MEASURES
 from tts.experiments.analysis.curves import Curve, Floats
 from tts.experiments.analysis.replay import COVERAGE
-from tts.statistics import Estimate, fit_coverage, fit_saturation, paired_difference, problems_needed
+from tts.statistics import Estimate, Fit, fit_coverage, fit_saturation, paired_difference, problems_needed
 
 _TOLD_APART = 0.02  # difference in accuracy to be resolved
 _LEAST_POINTS = 3
@@ -35,11 +35,26 @@ def _law(curve: Curve, rng: np.random.Generator) -> str:
         return f"{curve.label}: no law: it takes {_LEAST_POINTS} sizes that all problems have"
     if curve.label == COVERAGE:
         law = fit_coverage(k, shares, rng=rng)
+        if missed := _missed(curve, law.fit):
+            return f"{curve.label}: no law: coverage(k) = exp(a k^b) leaves out {missed}"
         parameters = f"a = {_shown(law.a)}, b = {_shown(law.b)}"
         return f"{curve.label}: coverage(k) = exp(a k^b) with {parameters}; at most {100 * law.fit.gap:.1f} points off"
     found = fit_saturation(k, shares, rng=rng)
+    if missed := _missed(curve, found.fit):
+        return f"{curve.label}: no law: what tends to a ceiling leaves out {missed}"
     enough = f"one more sample gains at most a point from {_shown(found.enough)} samples on"
     return f"{curve.label}: tends to {_shown(found.ceiling, 100)} %; {enough}; the law is at most {100 * found.fit.gap:.1f} points off"
+
+
+def _missed(curve: Curve, fit: Fit) -> str:
+    """Return the measured point that a law is furthest from outside of its interval; "": it passes through all intervals."""
+    order = np.argsort(curve.costs["samples"], kind="stable")
+    points = [(curve.accuracy[i], k, value) for i, k, value in zip(order, fit.k, fit.fitted, strict=True)]
+    outside = [(abs(value - point.value), point, k) for point, k, value in points if not point.low <= value <= point.high]
+    if not outside:
+        return ""
+    gap, point, k = max(outside, key=lambda one: one[0])
+    return f"the measured {_shown(point, 100)} % at {k:g} samples, by {100 * gap:.1f} points"
 
 
 def _told_apart(curve: Curve, base: Curve, rng: np.random.Generator) -> str:

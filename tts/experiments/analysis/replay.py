@@ -214,6 +214,7 @@ def _replayed(
     shares, cell = by_problem[:, :, 0].T, pools[0].cell
     curve = Curve(
         label=str(plan),
+        strategy=str(plan),
         dataset=cell.dataset,
         model=cell.model,
         verifier=verifiers_in_words(cell),

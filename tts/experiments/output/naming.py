@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _INK, _SOFT = "#1A1A1A", "#5A5A5A"
 _BOLD: Final[dict[str, Any]] = {"size": 11, "weight": "bold"}
+_BELOW_AXES = -0.18  # of their height, which leaves room for the labels of the axis
 _NAME, _SMALL_NAME = 0.145, 0.12  # inches that a name at the end of a line takes; the latter in a single column
 
 
@@ -45,14 +46,13 @@ def name_lines(
         front: the style of the Pareto front's marks, where there are some. own: whether the figure is this package's, with room outside.
     """
     place = look.place(lines=most_in_one_panel(lines), panels=len(axes))
-    place = "inside" if not own and place not in ("ends", "none") else place
     if own and (len(axes) == 1 or place != "above"):
         figure.text(0.0, 1.02, title, ha="left", va="bottom", color=_INK, **_BOLD)
     if place == "ends":
         for index, panel in enumerate(axes):
             _name_ends(panel, [(x, y, line) for line in lines for i, x, y in line.ends if i == index], look)
     elif place != "none":
-        _legend(figure, axes, lines, look, place, title=title, front=front)
+        _legend(figure if own else axes[0], axes, lines, look, place, title=title, front=front)
 
 
 def most_in_one_panel(lines: Sequence[NamedLine]) -> int:
@@ -73,8 +73,20 @@ def caption(figure: Figure, facts: Sequence[str], look: Look) -> None:
 
 
 def _legend(
-    figure: Figure, axes: Sequence[Axes], lines: Sequence[NamedLine], look: Look, place: str, *, title: str, front: Mapping[str, Any] | None
-) -> None:
+    owner: Figure | Axes, axes: Sequence[Axes], lines: Sequence[NamedLine], look: Look, place: str, *, title: str,
+    front: Mapping[str, Any] | None,
+) -> None:  # fmt: skip
+    """Draw the legend.
+
+    Args:
+        owner: The figure, or the axes of a caller's own figure, outside of which the legend is placed.
+        axes: The panels.
+        lines: The lines.
+        look: The look.
+        place: Where it stands.
+        title: The title of a figure with several panels.
+        front: The style of the Pareto front's marks; None: there are none.
+    """
     from matplotlib.lines import Line2D
 
     ordered = sorted(lines, key=lambda line: -line.peak)
@@ -88,12 +100,13 @@ def _legend(
     if place == "inside":
         axes[0].legend(handles, words, loc="best", **(looks | {"handlelength": 2.4, "borderaxespad": 0.5}))
     elif place == "beside":
-        figure.legend(handles, words, loc="upper left", bbox_to_anchor=(1.01, 1.0), **looks)
+        owner.legend(handles, words, loc="upper left", bbox_to_anchor=(1.01, 1.0), **looks)
     elif place == "below":
-        figure.legend(handles, words, loc="upper left", bbox_to_anchor=(0.0, -0.02 - 0.05 * look.single_column), ncols=columns, **looks)
+        below = -0.02 - 0.05 * look.single_column if owner is axes[0].figure else _BELOW_AXES
+        owner.legend(handles, words, loc="upper left", bbox_to_anchor=(0.0, below), ncols=columns, **looks)
     else:
         above = {"title": title or None, "title_fontproperties": _BOLD} if len(axes) > 1 else {}
-        figure.legend(handles, words, loc="lower left", bbox_to_anchor=(0.0, 1.02), ncols=columns, **above, **looks)
+        owner.legend(handles, words, loc="lower left", bbox_to_anchor=(0.0, 1.02), ncols=columns, **above, **looks)
 
 
 def _name_ends(panel: Axes, ends: Sequence[tuple[float, float, NamedLine]], look: Look) -> None:

@@ -77,7 +77,8 @@ def draw(  # noqa: PLR0913 - the options of a figure
         gained: an efficiency gain, drawn between its two costs at its accuracy.
         look: sizes, words and limits. palette: of the project; None: lines are numbered in this figure alone.
         captioned: Whether problems, seeds, models and verifiers are named below the panels.
-        ax: axes to draw one panel in, whose figure is returned; it gets no title and no caption, and a legend "inside" or at the "ends".
+        ax: axes to draw one panel in, whose figure is returned; it gets no title and no caption. Its legend is outside of it: beside it
+            unless `look` says otherwise. A layout such as "constrained" of the figure keeps room for it.
 
     Raises:
         ConfigError: no curve has that axis, a scale is logarithmic with costs of 0, or `ax` is given for several panels.
@@ -93,6 +94,8 @@ def draw(  # noqa: PLR0913 - the options of a figure
     fullest = most_in_one_panel(list(named.values()))
     with context, _matplotlib().rc_context(look.small_type):
         figure, axes = _panels(len(panels), fullest, look) if ax is None else (cast("Figure", ax.figure), [ax])
+        if ax is not None:
+            ax.set_ylabel("accuracy" if look.ylabel is None else look.ylabel)
         for panel, (name, lines) in zip(axes, panels.items(), strict=True):
             if front and len([line for line in lines if line.role != "oracle"]) > 1:
                 _draw_front(panel, lines, x)
@@ -193,10 +196,19 @@ def _ends(panels: Sequence[Sequence[Curve]], label: str, x: str) -> tuple[tuple[
 
 
 def _lines(curves: Sequence[Curve], panels: Sequence[Sequence[Curve]], x: str, palette: Palette, look: Look) -> dict[str, NamedLine]:
-    """Return the line of each label, the same in all panels. Reference lines beyond the number of dash patterns look as others do."""
+    """Return the line of each label, the same in all panels. Reference lines beyond the number of dash patterns look as others do.
+
+    A colour is a strategy's, in all figures of a palette. Lines of one strategy differ in marker and dashes, and in colour where the figure
+    has no other strategy.
+    """
     counts = Counter({curve.label: curve.role for curve in reversed(curves)}.values())
     references = {role for role in _REFERENCES if counts[role] <= len(DASHES)}
-    numbers = palette.numbers(curve.label for curve in curves if curve.role not in references)
+    own_lines = [curve for curve in curves if curve.role not in references]
+    several = len({curve.strategy or curve.label for curve in own_lines}) > 1
+    named = {curve.label: curve.strategy or curve.label if several else curve.label for curve in own_lines}
+    if len(named) == 1:
+        named = {curve.label: curve.strategy or curve.label for curve in own_lines}
+    numbers, seen = palette.numbers(named.values()), Counter[str]()
     drawn, lines = Counter[str](), dict[str, NamedLine]()
     for curve in curves:
         if curve.label in lines:
@@ -208,8 +220,13 @@ def _lines(curves: Sequence[Curve], panels: Sequence[Sequence[Curve]], x: str, p
             own = own | {"linestyle": dashes[drawn[curve.role]]}
             drawn[curve.role] += 1
         else:
-            i = numbers[curve.label]
-            own = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], "linestyle": DASHES[i % len(DASHES)]}
+            i, k = numbers[named[curve.label]], seen[named[curve.label]]
+            seen[named[curve.label]] += 1
+            own = {
+                "color": COLOURS[i % len(COLOURS)],
+                "marker": MARKERS[(i + k) % len(MARKERS)],
+                "linestyle": DASHES[(i + k) % len(DASHES)],
+            }
         face = "white" if curve.kind == "replayed" else own["color"]
         style = {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.2, "markerfacecolor": face, **own}
         style |= look.style.get(curve.label, {})

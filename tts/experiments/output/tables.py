@@ -9,6 +9,7 @@ import io
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -25,7 +26,9 @@ from tts.experiments.output.words import in_percent, listed, percent_with_interv
 Rows = Sequence[TableRow] | Sequence[Point] | Sequence[PairedRow]
 Form = Literal["text", "csv", "json", "markdown", "latex"]
 
+WIDTH: Final = 80  # characters of a line, as of a terminal
 _MOST_KINDS: Final = 3  # kinds of stops, failures or errors that one cell names
+_WIDEST_KEY: Final = 0.5  # of a line, that names of rows may take; longer ones are numbered, and listed above the table
 
 
 def as_json(rows: Rows) -> str:
@@ -93,9 +96,14 @@ def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
     return flat | record.get("costs", {})
 
 
-def as_text(rows: Rows) -> str:
-    """Return rows as an aligned table. Columns with one value in all rows are listed once, above it."""
-    return text_of(columns(rows)) if rows else "no results yet"
+def as_text(rows: Rows, width: int = WIDTH) -> str:
+    """Return rows as an aligned table. Columns with one value in all rows are listed once, above it.
+
+    Args:
+        rows: The rows.
+        width: The characters of a line; see `text_of`.
+    """
+    return text_of(columns(rows), width) if rows else "no results yet"
 
 
 def as_markdown(rows: Rows) -> str:
@@ -145,9 +153,9 @@ class ShownTable(str):
     html: str
 
     @classmethod
-    def of(cls, rows: Rows) -> ShownTable:
+    def of(cls, rows: Rows, width: int = WIDTH) -> ShownTable:
         """Return rows as `as_text` writes them, and as `as_html` does."""
-        made = cls(as_text(rows))
+        made = cls(as_text(rows, width))
         made.html = as_html(rows)
         return made
 
@@ -163,15 +171,20 @@ def as_html(rows: Rows) -> str:
     return grid(list(cells), zip(*cells.values(), strict=True))
 
 
-def written(rows: Rows, form: Form) -> str:
+def written(rows: Rows, form: Form, width: int = WIDTH) -> str:
     """Return rows of a table as text, CSV, JSON, Markdown or LaTeX.
+
+    Args:
+        rows: The rows.
+        form: The form.
+        width: The characters of a line of the text.
 
     Raises:
         ConfigError: another form.
     """
     if form not in _FORMS:
         raise unknown_name("form", form, _FORMS)
-    return _FORMS[form](rows)
+    return ShownTable.of(rows, width) if form == "text" else _FORMS[form](rows)
 
 
 def columns(rows: Rows) -> dict[str, list[str]]:
@@ -179,14 +192,44 @@ def columns(rows: Rows) -> dict[str, list[str]]:
     return {title: [" ".join(show(row).split()) for row in rows] for title, show in _COLUMNS[type(rows[0])].items()}
 
 
-def text_of(columns: Mapping[str, Sequence[str]]) -> str:
+def text_of(columns: Mapping[str, Sequence[str]], width: int = WIDTH) -> str:
     """Return columns of cells as an aligned table. Columns with one value in all rows are listed once, above it, but never accuracy.
 
-    A table of two rows or more keeps the column of times too.
+    A table of two rows or more keeps the column of times too. One that is wider than a line is divided into blocks of columns, each after
+    the names of its rows. Long names are numbered.
+
+    Args:
+        columns: The cells by title.
+        width: The characters of a line.
     """
     same, varied = _divide(columns)
-    parts = [*([listed(same)] if same else []), *(["\n".join(_aligned(varied))] if varied else [])]
+    parts = [*([listed(same)] if same else []), *(["\n".join(lines) for lines in _blocks(varied, width)] if varied else [])]
     return "\n\n".join(parts)
+
+
+def _blocks(columns: Mapping[str, Sequence[str]], width: int) -> list[list[str]]:
+    """Return the lines of a table that is no wider than a line, in blocks of columns where it would be."""
+    whole = _aligned(columns)
+    if max(map(len, whole)) <= width:
+        return [whole]
+    sizes = {title: max(len(title), *map(len, cells)) for title, cells in columns.items()}
+    keys = {title: cells for title, cells in columns.items() if title in _KEYS}
+    blocks: list[list[str]] = []
+    if keys and sum(sizes[title] + 2 for title in keys) > _WIDEST_KEY * width:
+        numbers = [str(number) for number, _ in enumerate(zip(*keys.values(), strict=True), 1)]
+        blocks.append(_aligned({_ROW_NUMBER: numbers, **keys}))
+        keys = {_ROW_NUMBER: numbers}
+    key_width = sum(max(len(title), *map(len, cells)) + 2 for title, cells in keys.items())
+    block, used = dict(keys), key_width
+    for title, cells in columns.items():
+        if title in _KEYS:
+            continue
+        if used + sizes[title] > width and used > key_width:
+            blocks.append(_aligned(block))
+            block, used = dict(keys), key_width
+        block[title] = cells
+        used += sizes[title] + 2
+    return [*blocks, _aligned(block)] if len(block) > len(keys) else blocks
 
 
 def _divide(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, Sequence[str]]]:
@@ -202,6 +245,15 @@ def _aligned(columns: Mapping[str, Sequence[str]]) -> list[str]:
     sides = {title: "<" if title in _LEFT else ">" for title in columns}
     rows = [list(columns), *zip(*columns.values(), strict=True)]
     return ["  ".join(f"{cell:{sides[title]}{widths[title]}}" for title, cell in zip(columns, row, strict=True)).rstrip() for row in rows]
+
+
+def _kinds_of_stops(stops: Mapping[str, int]) -> dict[str, int]:
+    """Return stops by kind, the most frequent first: of a reason with numbers, what stands before its colon."""
+    kinds = Counter[str]()
+    for reason, count in stops.items():
+        kind, _, detail = reason.partition(":")
+        kinds[kind if _DIGIT.search(detail) else reason] += count
+    return dict(kinds.most_common())
 
 
 def _counted(counts: Mapping[str, int]) -> str:
@@ -230,6 +282,9 @@ def _origin(point: Point) -> str:
 _LEFT: Final = frozenset(
     {"data set", "group", "model", "setting", "verifiers", "strategy", "budget", "points", "stopped by", "failed rows", "errors", "notes"}
 )
+_KEYS: Final = frozenset({"data set", "group", "model", "setting", "verifiers", "strategy", "A", "B", "budget", "points"})  # name a row
+_ROW_NUMBER: Final = "row"
+_DIGIT: Final = re.compile(r"\d")
 _STAYS: Final = frozenset(  # the results themselves: columns also where all values are equal
     {"accuracy [95 %]", "A right", "B right", "A - B, points [95 %]", "p", "p (Holm)", "McNemar p"}
 )
@@ -257,7 +312,7 @@ _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "dollars": lambda row: _known(row.usd, ",.4f"),
     "seconds, summed": lambda row: f"{row.seconds:,.1f}",
     "model seconds, summed": lambda row: f"{row.work_seconds:,.1f}",
-    "stopped by": lambda row: _counted(row.stops),
+    "stopped by": lambda row: _counted(_kinds_of_stops(row.stops)),
     "failed rows": lambda row: _counted(row.failures) or "none",
     "failed runs": lambda row: f"{row.failed:,}",
     "errors": lambda row: _counted(row.errors),

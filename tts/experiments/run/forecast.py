@@ -126,8 +126,8 @@ def _expected(cell: Cell, count: int, done: int, setting: Setting, earlier: Earl
     usd = cell.budget.get("usd") if usd is None else usd
     return RowForecast(
         dataset=cell.dataset, model=cell.model, strategy=cell.strategy, budget=cell.budget, cells=count, done=done, basis=one.basis,
-        tokens=_times(left, one.tokens), whole=one.whole or not left, at_most=_times(left, _at_most(cell.budget)), usd=_times(left, usd),
-        seconds=_times(left, seconds),
+        tokens=_times(left, one.tokens), whole=one.whole or not left, at_most=_times(left, _at_most(cell.budget, setting)),
+        usd=_times(left, usd), seconds=_times(left, seconds),
     )  # fmt: skip
 
 
@@ -142,7 +142,8 @@ class _One(NamedTuple):
 
 def _by_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCost | None) -> _One:
     """Return the expected cost of a cell without earlier results like it."""
-    limit, typical = budget.get("tokens", math.inf), budget.get("samples", math.inf) * setting.typical_tokens
+    length = typical_length(setting)
+    limit, typical = budget.get("tokens", math.inf), budget.get("samples", math.inf) * length
     written = min(budget.get("generated_tokens", math.inf), typical)
     price = setting.usd_per_token
     if limit <= written:
@@ -150,10 +151,16 @@ def _by_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCo
     basis: Basis = "typical" if written == typical else "limit"
     if scoring is None:
         return _One(written, basis, whole=False)
-    scored = min(written / setting.typical_tokens, budget.get("verifier_calls", math.inf))
+    scored = min(written / length, budget.get("verifier_calls", math.inf))
     tokens = written + min(scored * scoring.tokens, budget.get("verifier_tokens", math.inf))
     usd = None if price is None or scoring.usd is None else written * price + scored * scoring.usd
     return _One(limit, "limit", usd) if limit <= tokens else _One(tokens, basis, usd)
+
+
+def typical_length(setting: Setting) -> int:
+    """Return the tokens that a sample is expected to have: as usual, or as many as one row may have."""
+    most = setting.sampling.get("max_tokens")
+    return setting.typical_tokens if most is None else min(setting.typical_tokens, most)
 
 
 def cost_by_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCost | None) -> dict[str, float]:
@@ -162,8 +169,12 @@ def cost_by_budget(budget: Mapping[str, float], setting: Setting, scoring: Scori
     return {unit: amount for unit, amount in (("tokens", one.tokens), ("usd", one.usd)) if amount is not None}
 
 
-def _at_most(budget: Mapping[str, float]) -> float | None:
-    most = min(budget.get("tokens", math.inf), budget.get("generated_tokens", math.inf) + budget.get("verifier_tokens", math.inf))
+def _at_most(budget: Mapping[str, float], setting: Setting) -> float | None:
+    """Return the most tokens of a cell: by its limits, and by the most of one row where samples are limited."""
+    rows = budget.get("samples", math.inf) * (setting.sampling.get("max_tokens") or math.inf)
+    generated = min(budget.get("generated_tokens", math.inf), rows)
+    verified = budget.get("verifier_tokens", math.inf) if setting.verifiers else 0
+    most = min(budget.get("tokens", math.inf), generated + verified)
     return None if most == math.inf else most
 
 
@@ -173,7 +184,8 @@ def scoring_of(run: ProblemRun) -> ScoringCost | None:
     It is known for verifiers whose bound is at most the number of generated tokens: they read each token at most once. A larger bound
     includes reserves that may not be used, such as a judge's replies. A selection that scores only some candidates is not foreseen.
     """
-    typical, selection, found = run.task.typical_tokens(), needs_of(run.selection), ScoringCost()
+    typical, selection, found = run.expected_tokens or run.task.typical_tokens(), needs_of(run.selection), ScoringCost()
+    typical = typical if run.sampling.max_tokens is None else min(typical, run.sampling.max_tokens)
     for role in run.declared:
         verifier = run.verifiers[role]
         stepwise = role in needs_of(run.plan.strategy).verifiers
