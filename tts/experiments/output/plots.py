@@ -94,8 +94,6 @@ def draw(  # noqa: PLR0913 - the options of a figure
     fullest = most_in_one_panel(list(named.values()))
     with context, _matplotlib().rc_context(look.small_type):
         figure, axes = _panels(len(panels), fullest, look) if ax is None else (cast("Figure", ax.figure), [ax])
-        if ax is not None:
-            ax.set_ylabel("accuracy" if look.ylabel is None else look.ylabel)
         for panel, (name, lines) in zip(axes, panels.items(), strict=True):
             if front and len([line for line in lines if line.role != "oracle"]) > 1:
                 _draw_front(panel, lines, x)
@@ -305,6 +303,8 @@ def _panels(count: int, lines: int, look: Look) -> tuple[Figure, list[Axes]]:
 def _dress(axes: Sequence[Axes], x: str, look: Look, *, logarithmic: bool) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+    if len(axes) == 1:
+        axes[0].set_ylabel("accuracy" if look.ylabel is None else look.ylabel)
     low, high = axes[0].get_ylim()
     axes[0].set_ylim(max(low, -0.01), min(high, 1.01))
     axes[0].yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{round(100 * share, 6):g} %"))
