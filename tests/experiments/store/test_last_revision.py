@@ -23,6 +23,7 @@ from tts.experiments.store.store import Store
 FILES = Path(__file__).parent
 WRITTEN: dict[str, Any] = json.loads((FILES / "last_revision.json").read_text(encoding="utf-8"))
 SETTINGS: dict[str, dict[str, Any]] = {"whole": WRITTEN["settings"], "cut": {**WRITTEN["settings"], "name": "cut", "seeds": [5, 6]}}
+WIDE = 500  # characters of a line: that revision divided no table
 LOST = 25  # tokens of each of the two cells that were held, as the last heartbeat told
 
 
@@ -46,13 +47,13 @@ def stored_bodies(path: Path) -> dict[str, tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", ["whole", "whole-pool"])
 def test_its_tables_are_those_that_were_printed(path: Path, name: str) -> None:
-    assert tts.Study.stored(name, store=path).table() == WRITTEN["texts"][name]
+    assert tts.Study.stored(name, store=path).table(width=WIDE) == WRITTEN["texts"][name]
 
 
 @pytest.mark.filterwarnings("ignore::tts.experiments.api.PartialResults")
 def test_a_study_that_was_killed_is_shown_as_far_as_it_is(path: Path) -> None:
     study = tts.Study.stored("cut", store=path)
-    assert study.table() == WRITTEN["texts"]["cut"]
+    assert study.table(width=WIDE) == WRITTEN["texts"]["cut"]
     with Store(path) as opened:
         found = opened.find("cut")
         assert (found.done, found.failed, found.cells) == (14, 0, 32)
@@ -62,7 +63,7 @@ def test_a_study_that_was_killed_is_shown_as_far_as_it_is(path: Path) -> None:
 def test_its_pool_is_replayed_to_what_was_printed(path: Path) -> None:
     strategies = ["pass@k", "best_of_n | majority", "best_of_n | weighted", "best_of_n | unanimous(window=2) | best"]
     replayed = tts.Study.stored("whole-pool", store=path).replay(strategies, [1, 2, 4])
-    assert as_text(points_of(replayed)) == WRITTEN["texts"]["replay"]
+    assert as_text(points_of(replayed), WIDE) == WRITTEN["texts"]["replay"]
 
 
 def test_a_study_of_an_earlier_result_version_runs_anew_beside_what_is_stored(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +107,7 @@ def test_it_is_merged_exported_and_drawn(path: Path, tmp_path: Path) -> None:
     with Store(tmp_path / "all.sqlite") as merged:
         assert merged.merge(path) == len(stored_bodies(path))
     study = tts.Study.stored("whole", store=tmp_path / "all.sqlite")
-    assert study.table() == WRITTEN["texts"]["whole"]
+    assert study.table(width=WIDE) == WRITTEN["texts"]["whole"]
     assert study.export(tmp_path / "all.jsonl") == 16
     pytest.importorskip("matplotlib")
     study.plot(tmp_path / "curve.svg", x="samples")
