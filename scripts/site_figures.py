@@ -52,6 +52,7 @@ _PLANS = {
     "forest_of_thought": "forest_of_thought(n=2, branching=2)",
     "fractured": "fractured(n=3, depths=3)",
     "guided_by_gut": "guided_by_gut(n=4)",
+    "lookahead_power_sampling": "lookahead_power_sampling(n=2, block=6, branching=2, rollouts=2)",
     "mcts": "mcts(n=8, width=3)",
     "mind_evolution": "mind_evolution(n=2, generations=2)",
     "mixture_of_agents": "mixture_of_agents(samples=4)",

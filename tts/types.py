@@ -279,6 +279,8 @@ class Trajectory:
         handle: the backend's state; no part of equality, pickle or JSON.
         spreads: the `Spread` of each token's distribution, one a token, or empty.
         marks: the marks of the thought that the path may begin with.
+        sampling_logprobs: natural-log probabilities under the law that drew the tokens, one a token, or empty. Temperature and filters
+            make it another than the model's. No part of equality.
 
     Example:
         >>> import tts
@@ -301,6 +303,7 @@ class Trajectory:
     handle: Any = None
     spreads: tuple[Spread, ...] = ()
     marks: ThoughtMarks = THINK
+    sampling_logprobs: tuple[float, ...] = ()
 
     @property
     def path(self) -> tuple[Trajectory, ...]:

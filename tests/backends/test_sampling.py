@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from tts.backends.base import Sampling
-from tts.backends.sampling import draw, filtered_distribution, inverse_cdf, log_softmax, spread
+from tts.backends.sampling import draw, filtered_distribution, inverse_cdf, log_softmax, sampling_logprob, spread, top_sampling_logprob
 from tts.errors import EngineError
 from tts.randomness import uniform
 
@@ -139,3 +139,35 @@ def test_how_spread_a_law_is() -> None:
     assert 700 < spread(np.array([0.0, -np.inf])).certainty * 2 < 745
     raw = np.array([2.0, 1.0, 0.0, -1.0], np.float32)
     assert draw(raw, Sampling(temperature=0.3, top_k=2), 0.4).spread == spread(log_softmax(raw))
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [ONE, Sampling(temperature=0.25), Sampling(temperature=2.0), Sampling(top_k=2), Sampling(top_p=0.6), Sampling(min_p=0.5)],
+    ids=str,
+)
+def test_the_log_probability_under_the_law_drawn_from(sampling: Sampling) -> None:
+    law = logits(0.4, 0.3, 0.2, 0.1)
+    for token, p in enumerate(filtered_distribution(law, sampling)):
+        if p > 0:
+            assert sampling_logprob(law, sampling, token) == pytest.approx(math.log(p))
+    drawn = draw(law, sampling, 0.1)
+    assert drawn.sampling_logprob == pytest.approx(sampling_logprob(law, sampling, drawn.token))
+    assert sampling_logprob(law, Sampling(temperature=0), 0) == 0.0
+    assert math.isfinite(sampling_logprob(law, sampling, 3)), "a token that rounding kept at the edge of a filter"
+
+
+def test_twenty_tokens_bound_the_law_drawn_from_below_temperature_one() -> None:
+    law = log_softmax(np.random.default_rng(1).normal(0, 3, 1000))
+    top = np.sort(law)[-20:].tolist()
+    for temperature in (0.25, 0.5, 0.9):
+        sampling = Sampling(temperature=temperature)
+        exact = sampling_logprob(law, sampling, int(law.argmax()))
+        bound = top_sampling_logprob(top, float(law.max()), sampling)
+        shown, rest = np.exp(top), 1 - float(np.exp(top).sum())
+        most = rest * float(shown.min()) ** (1 / temperature - 1) / float((shown ** (1 / temperature)).sum())
+        assert exact - math.log1p(most) <= bound <= exact + 1e-9
+    assert top_sampling_logprob(top, -1.5, ONE) == -1.5
+    assert top_sampling_logprob(top, -1.5, Sampling(temperature=0)) == 0.0
+    for sampling in (Sampling(temperature=2.0), Sampling(temperature=0.5, top_p=0.9), Sampling(temperature=0.5, top_k=5)):
+        assert math.isnan(top_sampling_logprob(top, -1.5, sampling)), "what is not shown has no bound"

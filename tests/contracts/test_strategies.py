@@ -230,6 +230,17 @@ class TestPowerSampling(StrategyContract):
     looks = (100, 200)
 
 
+class TestLookaheadPowerSampling(StrategyContract):
+    name = "lookahead_power_sampling"
+    texts = (
+        "lookahead_power_sampling(n=2, branching=2, rollouts=2)",
+        "lookahead_power_sampling(n=1, alpha=1.5, block=4, branching=3, rollouts=0)",
+        "lookahead_power_sampling(n=2, block=6, branching=2, rollouts=1, horizon=2)",
+    )
+    unsized = "lookahead_power_sampling(branching=2, rollouts=1)"
+    looks = (200, 400)
+
+
 @pytest.mark.usefixtures("revising")
 class TestPaCoRe(StrategyContract):
     name = "pacore"

@@ -27,6 +27,7 @@ PLANS = {
     "entropic_particle_filter": "entropic_particle_filter(n=5, least_ess=0.9)",
     "ab_mcts": "ab_mcts(n=5)",
     "fractured": "fractured(n=2, depths=3, answers=2)",
+    "lookahead_power_sampling": "lookahead_power_sampling(n=1, block=6, branching=2, rollouts=2)",
     "mcts": "mcts(n=5, width=2)",
     "pacore": "pacore(widths=[3, 2])",
     "parallel_tempering": "parallel_tempering(n=2)",

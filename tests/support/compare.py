@@ -114,6 +114,10 @@ STRATEGIES: Mapping[str, Sequence[str]] = {
         "particle_filter(n=4)", "particle_filter(n=3, resampling='residual', weight_temperature=2.0, max_steps=3)",
         "particle_filter(n=3, resample_below=0.5, target='last', twist=0.5, lookahead=1)", "particle_filter",
     ),
+    "lookahead_power_sampling": (
+        "lookahead_power_sampling(n=2, branching=2, rollouts=2)",
+        "lookahead_power_sampling(n=1, alpha=2, block=5, branching=3, rollouts=1)",
+    ),
     "particle_gibbs": ("particle_gibbs(n=3, sweeps=2)", "particle_gibbs(n=2, sweeps=3, returned='last', resampling='stratified')"),
     "phi_decoding": (
         "phi_decoding(n=3, beams=2, branching=2)",
@@ -145,7 +149,8 @@ GUIDED = frozenset(  # refused without a verifier, or little else than sampling
 )  # fmt: skip
 BY_TOKENS = frozenset(  # refused on functions
     (
-        "budget_forcing", "entropy_switching", "fractured", "guided_by_gut", "mur", "phi_decoding", "power_sampling", "spec_reason",
+        "budget_forcing", "entropy_switching", "fractured", "guided_by_gut", "lookahead_power_sampling", "mur",
+        "phi_decoding", "power_sampling", "spec_reason",
     )
 )  # fmt: skip
 OWN = "random calls"  # the strategy of this file

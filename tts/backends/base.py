@@ -59,6 +59,7 @@ class Caps:
         score: log-probabilities of given text. next_logprobs: of given next tokens. hidden: last hidden states.
         prompt_logprobs: of every token of a prompt. logprobs: of sampled tokens. token_ids: whether samples carry token ids.
         spreads: `Spread` of each token's distribution, which takes all logits. tops: at least `Spread.top` of it.
+        sampling_logprobs: log-probabilities of sampled tokens under the law that drew them.
         streams: whether rows obey their streams; if not, solutions are not reproducible.
         stop_predicate: whether a row ends where `StopCondition.finished` returns True.
         thoughts: whether it thinks, by marks that are known (`BackendMetadata.thoughts`). efforts: whether `Sampling.effort` is obeyed.
@@ -83,6 +84,7 @@ class Caps:
     logprobs: bool = False
     spreads: bool = False
     tops: bool = False
+    sampling_logprobs: bool = False
     token_ids: bool = False
     streams: bool = False
     stop_predicate: bool = False
@@ -178,7 +180,9 @@ class SampleRequest:
     """Rows that continue one handle.
 
     Args:
-        text: of the path, after the prompt. spreads: whether `Sample.spreads` are wanted.
+        text: of the path, after the prompt.
+        spreads: whether `Sample.spreads` are wanted.
+        sampling_logprobs: whether `Sample.sampling_logprobs` are wanted.
         rereads: whether a row whose reply broke may read its input again within its grant; grants of flops and usd cover one reading.
     """
 
@@ -189,6 +193,7 @@ class SampleRequest:
     text: str = ""
     spreads: bool = False
     rereads: bool = True
+    sampling_logprobs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +209,8 @@ class Sample:
         error: where `finish` is "error", its kind, or "kind: cause".
         seconds: model time of this row.
         spreads: one a token, with `caps.tops` and where requested, or empty.
+        sampling_logprobs: under the law that drew the tokens: with temperature and filters; one a token, with `caps.sampling_logprobs` and
+            where requested, or empty.
         lost_tokens: of `num_tokens`, those of earlier replies that broke, which are not part of the path.
     """
 
@@ -218,6 +225,7 @@ class Sample:
     seconds: float = 0.0
     spreads: tuple[Spread, ...] = ()
     lost_tokens: int = 0
+    sampling_logprobs: tuple[float, ...] = ()
 
 
 @dataclass(slots=True)
@@ -258,8 +266,10 @@ class RowSet:
             raise AssertionError(f"row {index} was resolved twice")
         text, error = in_whole_characters(sample.text), in_whole_characters(sample.error)
         logprobs, spreads = clean_logprobs(sample.logprobs), clean_spreads(sample.spreads)
-        if text is not sample.text or error is not sample.error or logprobs != sample.logprobs or spreads != sample.spreads:
-            sample = dataclasses.replace(sample, text=text, error=error, logprobs=logprobs, spreads=spreads)
+        drawn = clean_logprobs(sample.sampling_logprobs)
+        numbers = (sample.logprobs, sample.spreads, sample.sampling_logprobs)
+        if text is not sample.text or error is not sample.error or numbers != (logprobs, spreads, drawn):
+            sample = dataclasses.replace(sample, text=text, error=error, logprobs=logprobs, spreads=spreads, sampling_logprobs=drawn)
         self.samples[index] = sample
         self._unresolved -= 1
         self._wake()

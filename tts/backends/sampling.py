@@ -24,11 +24,19 @@ _LEAST = -745.0  # the logarithm of the smallest number of float64
 
 
 class Draw(NamedTuple):
-    """A drawn token, its natural-log probability under the untempered, unfiltered distribution, and the spread of that."""
+    """A drawn token.
+
+    Args:
+        token: Its id.
+        logprob: Its natural-log probability under the untempered, unfiltered distribution.
+        spread: The spread of that distribution.
+        sampling_logprob: Its natural-log probability under the distribution that it was drawn from.
+    """
 
     token: int
     logprob: float
     spread: Spread
+    sampling_logprob: float
 
 
 def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
@@ -89,7 +97,61 @@ def draw(logits: NDArray[Any], sampling: Sampling, u: float) -> Draw:
     """
     token = int(np.argmax(logits)) if sampling.temperature == 0 else inverse_cdf(filtered_distribution(logits, sampling), u)
     logprobs = log_softmax(logits)
-    return Draw(token, float(logprobs[token]), spread(logprobs))
+    return Draw(token, float(logprobs[token]), spread(logprobs), sampling_logprob(logprobs, sampling, token))
+
+
+def sampling_logprob(logprobs: NDArray[np.float64], sampling: Sampling, token: int) -> float:
+    """Return the natural-log probability of a token under the distribution that `sampling` draws from.
+
+    A token at the edge of a filter, which rounding may have kept, counts as kept.
+
+    Args:
+        logprobs: [V] of the untempered distribution.
+        sampling: Temperature and filters.
+        token: The token that was drawn.
+
+    Raises:
+        EngineError: `logprobs` hold NaN or +inf, or nothing but -inf.
+    """
+    if sampling.temperature == 0:
+        return 0.0
+    if not _is_filtered(sampling):
+        return float(log_softmax(logprobs / sampling.temperature)[token])
+    kept = filtered_distribution(logprobs, sampling) > 0
+    kept[token] = True
+    return float(log_softmax(np.where(kept, logprobs, -np.inf) / sampling.temperature)[token])
+
+
+def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Sampling) -> float:
+    """Return the natural-log probability of a token under the distribution that `sampling` draws from, by the most likely tokens alone.
+
+    At a temperature T below 1 the other tokens weigh at most rest * least^(1/T - 1), where `rest` is their mass and `least` the probability
+    of the least likely token that is shown. They count as that much, so that the value is a lower bound. It is low by at most that weight
+    over the weight of the tokens shown.
+
+    Args:
+        top: Log-probabilities of the most likely tokens under the untempered distribution.
+        logprob: That of the token that was drawn.
+        sampling: Temperature and filters.
+
+    Returns:
+        The value; NaN where the tokens that are not shown have no bound: above temperature 1, and with a filter.
+    """
+    heat = sampling.temperature
+    if heat == 0:
+        return 0.0
+    if _is_filtered(sampling) or heat > 1:
+        return math.nan
+    if heat == 1:
+        return logprob
+    shown = np.maximum(np.sort(np.asarray(top, np.float64))[-TOP_TOKENS:], _LEAST)
+    rest = max(0.0, 1.0 - float(np.exp(shown).sum()))
+    unseen = math.log(rest) + (1 / heat - 1) * float(shown[0]) if rest > 0 else -math.inf
+    return logprob / heat - float(np.logaddexp.reduce([*(shown / heat), unseen]))
+
+
+def _is_filtered(sampling: Sampling) -> bool:
+    return bool(sampling.top_k or sampling.top_p < 1 or sampling.min_p)
 
 
 def spread(logprobs: NDArray[np.float64]) -> Spread:

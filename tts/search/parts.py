@@ -53,6 +53,7 @@ STRATEGIES = Registry(
         "fractured": "tts.search.strategies.fractured:Fractured",
         "forest_of_thought": "tts.search.strategies.forest_of_thought:ForestOfThought",
         "guided_by_gut": "tts.search.strategies.guided_by_gut:GuidedByGut",
+        "lookahead_power_sampling": "tts.search.strategies.lookahead_power_sampling:LookaheadPowerSampling",
         "mcts": "tts.search.strategies.mcts:Mcts",
         "pacore": "tts.search.strategies.pacore:PaCoRe",
         "mind_evolution": "tts.search.strategies.mind_evolution:MindEvolution",

@@ -420,6 +420,7 @@ async def forked(t: Trajectory, fork: Fork, tree: Tree, prompts: Prompts) -> Tra
     first = Trajectory(
         above, head[len(above.full_text) - before :], ids, _part(t.logprobs, cut, t), "active", t.stream, len(tree.nodes),
         behind + at, above.depth + 1, t.root_kind, t.model, spreads=_part(t.spreads, cut, t), marks=t.marks,
+        sampling_logprobs=_part(t.sampling_logprobs, cut, t),
     )  # fmt: skip
     opened = await prompts.read_again(first, t.model)
     first = dataclasses.replace(first, handle=opened.handle)

@@ -56,6 +56,7 @@ class RowCall:
         stop: Where every row ends.
         word: Which draws of a stream are meant.
         spreads: Whether `Sample.spreads` are wanted.
+        sampling_logprobs: Whether `Sample.sampling_logprobs` are wanted.
         account: The account whose deadline ends the call.
         clock: The clock, in seconds.
 
@@ -73,6 +74,7 @@ class RowCall:
         stop: StopCondition,
         word: int,
         spreads: bool,
+        sampling_logprobs: bool,
         account: Account,
         clock: Callable[[], float],
     ) -> None:
@@ -95,7 +97,7 @@ class RowCall:
             entry[3].append(Row(row.stream, path.num_tokens, row.cap, word))
         rereads = not any(unit in account.units and backend.rates.cost(unit, computed=1) for unit in ("flops", "usd"))
         self._requests = [
-            SampleRequest(handle, tuple(each), sampling, stop, path.full_text, spreads, rereads)
+            SampleRequest(handle, tuple(each), sampling, stop, path.full_text, spreads, rereads, sampling_logprobs)
             for _, path, handle, each in by_parent.values()
         ]
 
@@ -188,6 +190,7 @@ class RowRunner:
         prompts: The prompts that were read.
         clock: The clock, in seconds.
         spreads: Whether `Sample.spreads` are wanted.
+        sampling_logprobs: Whether `Sample.sampling_logprobs` are wanted.
         unscorable: Nodes for whose scores nothing is to be held.
         expected: The tokens of a solution that the caller expects; None: the task's constant.
         portion: The most tokens of a row in one call; None: no such cap. Results do not depend on it.
@@ -213,6 +216,7 @@ class RowRunner:
         prompts: Prompts,
         clock: Callable[[], float],
         spreads: bool,
+        sampling_logprobs: bool,
         unscorable: set[int],
         expected: int | None = None,
         portion: int | None = None,
@@ -230,6 +234,7 @@ class RowRunner:
         self._prompts = prompts
         self._clock = clock
         self._spreads = spreads
+        self._sampling_logprobs = sampling_logprobs
         self._unscorable = unscorable
         self._interrupted: dict[tuple[object, ...], deque[QueuedRow]] = {}
         self._scratch: list[Trajectory] = []
@@ -350,6 +355,7 @@ class RowRunner:
             stop=self._stop_of(queue),
             word=SCRATCH_WORD if queue.scratch else MAIN_WORD,
             spreads=self._spreads,
+            sampling_logprobs=self._sampling_logprobs,
             account=self._costs.account,
             clock=self._clock,
         )
@@ -464,6 +470,7 @@ class RowRunner:
                     token_ids=so_far.token_ids + sample.token_ids,
                     logprobs=so_far.logprobs + sample.logprobs,
                     spreads=so_far.spreads + sample.spreads,
+                    sampling_logprobs=so_far.sampling_logprobs + sample.sampling_logprobs,
                     status=status,
                     num_tokens=so_far.num_tokens + kept,
                     handle=sample.handle,
@@ -475,6 +482,7 @@ class RowRunner:
         child = Trajectory(
             parent, sample.text, sample.token_ids, sample.logprobs, status, row.stream, len(tree.nodes),
             parent.num_tokens + kept, parent.depth + 1, parent.root_kind, queue.model, sample.handle, sample.spreads, parent.marks,
+            sample.sampling_logprobs,
         )  # fmt: skip
         tree.add(child, 0)
         if queue.scratch:

@@ -115,6 +115,7 @@ class Search:
         asked_of_all: Sequence[str] = (),
         expected_tokens: int | None = None,
         portion: int | None = None,
+        sampling_logprobs: bool = False,
     ) -> None:
         self.problem = problem
         self.task = task
@@ -125,6 +126,7 @@ class Search:
         self.rows = RowRunner(
             problem=problem, task=task, backends=backends, sampling=sampling, costs=costs, tree=tree, prompts=prompts, clock=clock,
             spreads=any({"spreads", "tops"} & set(verifier.needs) for verifier in scoring.verifiers.values()),
+            sampling_logprobs=sampling_logprobs,
             unscorable=scoring.unscorable, expected=expected_tokens, portion=portion,
         )  # fmt: skip
         self._costs = costs

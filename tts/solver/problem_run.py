@@ -283,6 +283,7 @@ class ProblemRun:
             may_score=self._may_score,
             asked_of_all=self._asked_of_all(),
             expected_tokens=self.expected_tokens,
+            sampling_logprobs="sampling_logprobs" in self._needs.capabilities,
         )
         outcome = SearchOutcome()
         try:

@@ -17,7 +17,7 @@ from tests.backends.engine.driving import grow, leaves, path_ids, read, run, run
 from tests.backends.engine.models import KINDS, in_float64, random_model  # noqa: E402
 from tests.backends.kernels.trees import EDGES, FORESTS, caterpillar, chain, forest, star  # noqa: E402
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition  # noqa: E402
-from tts.backends.sampling import log_softmax, spread  # noqa: E402
+from tts.backends.sampling import filtered_distribution, log_softmax, spread  # noqa: E402
 
 GREEDY = Sampling(temperature=0.0)
 # one forest that has every shape, for kinds of models
@@ -140,7 +140,8 @@ def test_what_the_backend_answers_are_readings_of_the_concatenated_path(kind: st
         [longer] = await backend.extend([opened.value], ["of the thing"])
         ids += longer.value.token_ids
         rows = tuple(Row(stream, 0, 21) for stream in range(3))
-        asked = backend.sample(SampleRequest(longer.value.handle, rows, Sampling(temperature=0.9), StopCondition(), spreads=True))
+        sampling = Sampling(temperature=0.9, top_k=40)
+        asked = backend.sample(SampleRequest(longer.value.handle, rows, sampling, StopCondition(), spreads=True, sampling_logprobs=True))
         await asked.drain()
         for sample in asked.samples:
             path = [*ids, *sample.token_ids]
@@ -148,6 +149,10 @@ def test_what_the_backend_answers_are_readings_of_the_concatenated_path(kind: st
             laws = log_laws(logits)
             drawn = laws[np.arange(len(ids), len(path)) - 1, sample.token_ids]
             np.testing.assert_allclose(sample.logprobs, drawn, rtol=0, atol=2e-4 * np.abs(laws).max())
+            tempered = [
+                filtered_distribution(law, sampling)[token] for law, token in zip(laws[len(ids) - 1 :], sample.token_ids, strict=False)
+            ]
+            np.testing.assert_allclose(sample.sampling_logprobs, np.log(tempered), rtol=0, atol=3e-4 * np.abs(laws).max())
             spreads = [spread(law) for law in laws[len(ids) - 1 : len(path) - 1]]
             np.testing.assert_allclose(sample.spreads, spreads, rtol=0, atol=2e-4 * np.abs(laws).max())
             [state] = await backend.hidden([sample.handle])

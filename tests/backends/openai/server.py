@@ -11,7 +11,7 @@ import json
 import math
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +65,10 @@ class Served:
     fault: str = ""
 
 
+Token = tuple[str, float, Mapping[str, float]]  # its log-probability, and the log-probabilities of all that might stand there
+Shown = tuple[str, str, float, str | None, Mapping[str, float]]  # the token, the text shown of it, how the row ends with it
+
+
 @dataclass(kw_only=True)
 class ToyServer:
     """The server's features, and what it recorded.
@@ -83,6 +87,7 @@ class ToyServer:
     ids: bool = True
     continues: bool = True
     logprobs: bool = True
+    tops: bool = False  # the most likely tokens at each place, where they are asked for
     n: bool = True
     seeds: bool = True
     stops: bool = True
@@ -213,8 +218,8 @@ class ToyServer:
         prompt = max((one for one in self.prompts if text.startswith(one)), key=len, default=text)
         return prompt, text[len(prompt) :]
 
-    async def rows(self, body: Any, cap: int, count: int, text: str) -> list[list[tuple[str, float]]]:
-        """Return the tokens of each row and their log-probabilities; the end of a sequence is ""."""
+    async def rows(self, body: Any, cap: int, count: int, text: str) -> list[list[Token]]:
+        """Return the tokens of each row, with their log-probabilities and laws; the end of a sequence is ""."""
         prompt, path = self.divided(text)
         handle = (await self.toy.open([prompt if any(c.isdigit() for c in prompt) else "3 + 4 - 2 + 9 - 8"]))[0].value
         for token in tokens_of(path):
@@ -231,15 +236,19 @@ class ToyServer:
             sample = await asked.row(0)
             tokens = tokens_of(sample.text) + [""] * (sample.finish == "eos")
             assert len(tokens) == len(sample.logprobs)
-            made.append(list(zip(tokens, sample.logprobs, strict=True)))
+            scratch, laws = handle.child(), list[dict[str, float]]()
+            for token in tokens:
+                laws.append({top.text: top.logprob for top in self.toy._likely(scratch)})
+                scratch.write(token)
+            made.append(list(zip(tokens, sample.logprobs, laws, strict=True)))
         return made
 
-    def ended(self, row: list[tuple[str, float]], body: Any, cap: int) -> list[tuple[str, str, float, str | None]]:
+    def ended(self, row: list[Token], body: Any, cap: int) -> list[Shown]:
         """Return a row's tokens with the text that each shows, up to its stop text, and how it ends."""
         stops = tuple(body.get("stop") or ())
-        shown: list[tuple[str, str, float, str | None]] = []
+        shown: list[Shown] = []
         text = ""
-        for i, (token, logprob) in enumerate(row):
+        for i, (token, logprob, law) in enumerate(row):
             text += token
             end = find_stop(text, stops)
             if end is not None:
@@ -247,11 +256,11 @@ class ToyServer:
                 if not (self.stops and body.get("include_stop_str_in_output")):
                     kept = kept.removesuffix(next(stop for stop in stops if kept.endswith(stop)))
                 before = text[: len(text) - len(token)]
-                shown.append((token, kept[len(before) :], logprob, "stop"))
+                shown.append((token, kept[len(before) :], logprob, "stop", law))
                 return shown
             last = "stop" if not token else "length" if i + 1 == len(row) else None
-            shown.append((token, token, logprob, last))
-        return shown or [("", "", 0.0, "length")]
+            shown.append((token, token, logprob, last, law))
+        return shown or [("", "", 0.0, "length", {})]
 
     # Replies --------------------------------------------------------------------------------------------------------------------
 
@@ -350,10 +359,17 @@ class ToyServer:
         made |= {("delta" if delta else "message"): {"role": "assistant", "content": text}} if chat else {"text": text}
         shown = shown if self.shows_end else [one for one in shown if one[0]]
         if self.logprobs and body.get("logprobs") is not None and body["logprobs"] is not False:
+            tops = [list(one[4].items())[: body.get("top_logprobs", 0) if chat else body["logprobs"]] if self.tops else [] for one in shown]
             if chat:
-                made["logprobs"] = {"content": [{"token": one[0], "logprob": one[2]} for one in shown]}
+                made["logprobs"] = {
+                    "content": [
+                        {"token": one[0], "logprob": one[2], "top_logprobs": [{"token": text, "logprob": p} for text, p in top]}
+                        for one, top in zip(shown, tops, strict=True)
+                    ]
+                }
             else:
                 made["logprobs"] = {"tokens": [one[0] for one in shown], "token_logprobs": [one[2] for one in shown]}
+                made["logprobs"] |= {"top_logprobs": list(map(dict, tops))} if self.tops and body["logprobs"] else {}
         if self.ids and body.get("return_token_ids"):
             for one in shown:
                 self.words[token_id(one[0])] = one[0]
@@ -399,7 +415,9 @@ class ToyServer:
             await writer.drain()
             await asyncio.sleep(0.2 if fault == "drip" else self.pause_s)
         if fault in ("extra", "twice"):
-            say({"choices": [self.choice(body, len(rows) if fault == "extra" else 0, [("9", "9", 0.0, "stop")], chat=chat, delta=True)]})
+            say(
+                {"choices": [self.choice(body, len(rows) if fault == "extra" else 0, [("9", "9", 0.0, "stop", {})], chat=chat, delta=True)]}
+            )
         used = self.used(read, served.generated, hidden)
         if fault == "usage":
             used = {"prompt_tokens": -3, "completion_tokens": "many"}

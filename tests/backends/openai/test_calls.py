@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.backends.openai.making import LONG, PROMPT, asked, drawn, on, samples_of, told_at, using
+from tests.backends.openai.making import LONG, PROMPT, WARM, asked, drawn, on, samples_of, told_at, using
 from tests.backends.openai.saying import Saying, dripping, head, whole
 from tests.backends.openai.server import ToyServer, serving
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
@@ -20,7 +22,9 @@ from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import ServerError
 from tts.backends.openai.reply import Choice, ServerReply, shares, usage_of
 from tts.backends.openai.rows import current
+from tts.backends.sampling import sampling_logprob
 from tts.backends.text.tokenized_text import TokenizedText
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import CapabilityError, EngineError, PromptTooLong
 from tts.types import Message
 
@@ -343,3 +347,41 @@ def test_closing_ends_calls_under_way() -> None:
             await rows.row(0)
 
     using(server, check)
+
+
+@pytest.mark.parametrize("mode", ["tokens", "continued chat"])
+def test_the_most_likely_tokens_give_the_law_drawn_from_and_its_spread(mode: str) -> None:
+    async def check(backend: OpenAIBackend) -> None:
+        [opened] = await backend.open([PROMPT])
+        toy = ToyBackend(ToyLanguage(accuracy=0.4, mute=0.2))
+        for temperature in (1.0, 0.5, 0.0):
+            sampling = Sampling(temperature=temperature)
+            request = SampleRequest(opened.value, (Row(3, 0, 40),), sampling, StopCondition(), spreads=True, sampling_logprobs=True)
+            asked = backend.sample(request)
+            await asked.drain()
+            [sample] = asked.samples
+            assert sample is not None
+            assert len(sample.sampling_logprobs) == len(sample.spreads) == len(sample.logprobs) > 5
+            laws = [[math.log(p) for _, p in toy.language.outcomes()], [math.log(0.2), math.log(0.8)]]
+            for by_sampling, logprob, spread in zip(sample.sampling_logprobs, sample.logprobs, sample.spreads, strict=True):
+                if logprob == 0.0:
+                    assert by_sampling == spread.entropy == 0.0
+                    continue
+                [law] = [law for law in laws if any(abs(one - logprob) < 1e-9 for one in law)]
+                at = next(i for i, one in enumerate(law) if abs(one - logprob) < 1e-9)
+                assert by_sampling == pytest.approx(sampling_logprob(np.array(law), sampling, at), abs=1e-6)
+                assert spread.entropy == pytest.approx(-sum(p * math.exp(p) for p in law))
+
+    using(ToyServer(tops=True), check, mode=mode, tops=True)
+
+
+def test_a_server_that_shows_no_likely_tokens_where_it_was_said_to_gives_none() -> None:
+    async def check(backend: OpenAIBackend) -> None:
+        [opened] = await backend.open([PROMPT])
+        asked = backend.sample(SampleRequest(opened.value, (Row(3, 0, 40),), WARM, StopCondition(), spreads=True, sampling_logprobs=True))
+        await asked.drain()
+        [sample] = asked.samples
+        assert sample is not None
+        assert (sample.spreads, sample.sampling_logprobs) == ((), ())
+
+    using(ToyServer(), check, tops=True)

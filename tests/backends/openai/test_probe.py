@@ -44,6 +44,7 @@ def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 WHOLE = {
     "mode": "tokens", "streams": True, "usage": True, "cached": True, "logprobs": True, "seeds": True, "n": True, "stops": True,
     "filters": True, "tempers": True, "reasoning": False, "template": True, "context": None,
+    "tops": False,
 }  # fmt: skip
 
 
@@ -67,6 +68,8 @@ WHOLE = {
         ),
         ({"ids": False, "cap_name": "max_completion_tokens"}, {"mode": "continued chat"}),
         ({"version": "0.32.0"}, {"seeds": False}),
+        ({"tops": True}, {"tops": True}),
+        ({"tops": True, "completions": False}, {"tops": True, "mode": "continued chat"}),
     ],
 )
 def test_what_a_server_lacks_is_found(lacks: dict[str, Any], differs: dict[str, Any]) -> None:

@@ -1,42 +1,42 @@
-"""Power sampling: the law of its chains on the toy, enumerated token by token, at any number of moves and in the limit."""
+"""Power sampling: the law of its chains on a small language, enumerated, at any number of moves and in the limit."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from tests.support.letters import Letters, mass, texts_of
 from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched, solve
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
-from tts.search.strategies.power_sampling import log_ratio, logprobs
+from tts.search.strategies.power_sampling import Chance, chances, log_ratio
 from tts.types import Trajectory
 
 LANGUAGE = ToyLanguage(accuracy=0.5, mute=0.2)  # texts without an answer are one token shorter
-PROBLEM, FIRST, CHANGES = "3 + 4 - 2", 3, (4, -2)
-Text = tuple[tuple[str, float], ...]  # tokens, each with its probability behind those before
+PROBLEM = "3 + 4 - 2"
+LONGEST = 4  # letters of a text of the small language
+LAWS: Mapping[str, Mapping[str, float]] = {  # of the letter after each; what b leads to is surer than what a, likelier at first, leads to
+    "": {"a": 0.6, "b": 0.4},
+    "a": {"a": 0.3, "b": 0.25, "c": 0.25, "": 0.2},
+    "b": {"b": 0.85, "a": 0.05, "": 0.1},
+    "c": {"c": 0.5, "": 0.5},
+}
+Text = tuple[str, ...]  # letters; "" is the end
 
 
-def every_text(value: int = FIRST, changes: tuple[int, ...] = CHANGES) -> list[Text]:
-    """Return all texts of the language, written out by its definition."""
-    if not changes:
-        mute = LANGUAGE.mute
-        return [(("A: ", 1 - mute), (str(value), 1.0), ("", 1.0)), (("?", mute), ("", 1.0))]
-    sign, found = " - " if changes[0] < 0 else " + ", list[Text]()
-    for offset, p in LANGUAGE.outcomes():
-        result = value + changes[0] + offset
-        line = ((str(value), 1.0), (sign, 1.0), (str(abs(changes[0])), 1.0), (" = ", 1.0), (str(result), p), ("\n", 1.0))
-        found += [(*line, *rest) for rest in every_text(result, changes[1:])]
-    return found
+def after(text: str) -> Mapping[str, float]:
+    return {"": 1.0} if len(text) == LONGEST else LAWS[text[-1:]]
 
 
-def mass(text: Text) -> float:
-    return math.prod(p for _, p in text)
+TEXTS = list(texts_of(after))
 
 
 def kernel(states: list[Text], alpha: float) -> NDArray[np.float64]:
@@ -47,36 +47,38 @@ def kernel(states: list[Text], alpha: float) -> NDArray[np.float64]:
             for j, y in enumerate(states):
                 if j == i or y[:kept] != x[:kept]:
                     continue
-                there, back = mass(y[kept:]) / len(x), mass(x[kept:]) / len(y)
-                ratio = (mass(y) / mass(x)) ** alpha * back / there
+                there, back = mass(after, y, kept, 1 / alpha) / len(x), mass(after, x, kept, 1 / alpha) / len(y)
+                ratio = (mass(after, y) / mass(after, x)) ** alpha * back / there
                 moves[i, j] += there * min(1.0, ratio)
         moves[i, i] = 1 - moves[i].sum()
     return moves
 
 
 def chain_law(alpha: float, block: int, moves: int) -> dict[Text, float]:
-    """Return the exact law of a chain: blocks with moves behind each, then moves among whole texts."""
-    texts, limit = every_text(), 0
+    """Return the exact law of a chain: blocks, with moves behind each that does not end the text, then moves among whole texts."""
     law: dict[Text, float] = {(): 1.0}
-    longest = max(map(len, texts))
-    while any(len(text) == limit for text in law) and limit < longest:
-        waiting = {text: p for text, p in law.items() if len(text) < limit}
-        limit += block
-        states = sorted({text[:limit] for text in texts})
-        begun = np.array(
-            [sum(p * mass(s[limit - block :]) for t, p in law.items() if t == s[: limit - block] and t not in waiting) for s in states]
-        )
-        after = begun @ np.linalg.matrix_power(kernel(states, alpha), moves)
-        law = waiting.copy()
-        for state, p in zip(states, after.tolist(), strict=True):
+    limit, longest = 0, LONGEST + 1
+    while any(text not in TEXTS for text in law) and limit < longest:
+        ended = {text: p for text, p in law.items() if text in TEXTS}
+        before, limit = limit, limit + block
+        states = sorted({text[:limit] for text in TEXTS if len(text) > before})
+        begun = np.array([law.get(s[:before], 0.0) * mass(after, s, before, 1 / alpha) for s in states])
+        going = np.array([s not in TEXTS for s in states])
+        moved = (begun * going) @ np.linalg.matrix_power(kernel(states, alpha), moves) + begun * ~going
+        law = ended
+        for state, p in zip(states, moved.tolist(), strict=True):
             law[state] = law.get(state, 0.0) + p
-    last = np.array([law.get(text, 0.0) for text in texts]) @ np.linalg.matrix_power(kernel(texts, alpha), moves)
-    return dict(zip(texts, last.tolist(), strict=True))
+    last = np.array([law.get(text, 0.0) for text in TEXTS]) @ np.linalg.matrix_power(kernel(TEXTS, alpha), moves)
+    return dict(zip(TEXTS, last.tolist(), strict=True))
 
 
 def powered(alpha: float) -> dict[Text, float]:
-    weights = {text: mass(text) ** alpha for text in every_text()}
+    weights = {text: mass(after, text) ** alpha for text in TEXTS}
     return {text: weight / sum(weights.values()) for text, weight in weights.items()}
+
+
+def tempered(alpha: float) -> dict[Text, float]:
+    return {text: mass(after, text, heat=1 / alpha) for text in TEXTS}
 
 
 def apart(a: dict[Text, float], b: dict[Text, float]) -> float:
@@ -84,7 +86,7 @@ def apart(a: dict[Text, float], b: dict[Text, float]) -> float:
 
 
 def drawn(plan: str, seed: int = 0) -> Counter[str]:
-    end = searched(make_run(PROBLEM, Budget(samples=10**6), plan, ToyBackend(LANGUAGE), seed=seed))
+    end = searched(make_run("write", Budget(samples=10**6), plan, Letters(after), seed=seed))
     assert end.solution.error is None
     assert end.search is not None
     check_books(end.search)
@@ -92,7 +94,7 @@ def drawn(plan: str, seed: int = 0) -> Counter[str]:
 
 
 def check_fit(seen: Counter[str], law: dict[Text, float]) -> None:
-    by_text = {"".join(token for token, _ in text): p for text, p in law.items()}
+    by_text = {"".join(text): p for text, p in law.items()}
     total = sum(seen.values())
     common = [text for text, p in by_text.items() if p * total >= 5]
     counts = [seen[text] for text in common] + [total - sum(seen[text] for text in common)]
@@ -103,55 +105,80 @@ def check_fit(seen: Counter[str], law: dict[Text, float]) -> None:
 
 
 def test_the_oracle_is_a_law_whose_moves_keep_the_power() -> None:
-    texts = every_text()
-    assert math.fsum(map(mass, texts)) == pytest.approx(1)
-    assert len({len(text) for text in texts}) == 2
+    assert math.fsum(mass(after, text) for text in TEXTS) == pytest.approx(1)
+    assert {len(text) for text in TEXTS} == {2, 3, 4, 5}
     target = np.array(list(powered(3.0).values()))
-    assert target @ kernel(texts, 3.0) == pytest.approx(target)
-    assert chain_law(3.0, 5, 0) == pytest.approx({text: mass(text) for text in texts})
+    assert target @ kernel(TEXTS, 3.0) == pytest.approx(target)
+    assert chain_law(3.0, 2, 0) == pytest.approx(tempered(3.0))
+    assert apart(tempered(3.0), powered(3.0)) > 0.2, "tempering each letter is another law"
 
 
-@pytest.mark.parametrize(("alpha", "block", "moves"), [(3.0, 5, 1), (4.0, 8, 2)])
+@pytest.mark.parametrize(("alpha", "block", "moves"), [(3.0, 1, 1), (4.0, 3, 1), (3.0, 2, 0)])
 def test_a_chain_of_few_moves_follows_its_exact_law(alpha: float, block: int, moves: int) -> None:
     law = chain_law(alpha, block, moves)
-    assert min(apart(law, powered(alpha)), apart(law, powered(1.0))) > 0.2, "the test could not tell the laws apart"
+    assert min(apart(law, powered(alpha)), apart(law, powered(1.0))) > 0.1, "the test could not tell the laws apart"
     check_fit(drawn(f"power_sampling(alpha={alpha}, block={block}, moves={moves}, chains=400)"), law)
 
 
 @repeats(200, 300, "chains")
 def test_many_moves_bring_whole_texts_to_the_power_of_their_law(chains: int) -> None:
-    assert apart(chain_law(2.0, 8, 8), powered(2.0)) < 0.002
-    seen = drawn(f"power_sampling(alpha=2.0, block=8, moves=8, chains={chains})")
+    assert apart(chain_law(2.0, 2, 20), powered(2.0)) < 0.01
+    seen = drawn(f"power_sampling(alpha=2.0, block=2, moves=20, chains={chains})")
     check_fit(seen, powered(2.0))
-    with pytest.raises(AssertionError):
-        check_fit(seen, powered(1.0))
+    for law in (powered(1.0), tempered(2.0)):
+        with pytest.raises(AssertionError):
+            check_fit(seen, law)
 
 
 @repeats(150, 400, "chains")
 def test_the_power_one_is_the_law_of_the_model_after_any_moves(chains: int) -> None:
-    check_fit(drawn(f"power_sampling(alpha=1, block=7, moves=2, chains={chains})"), powered(1.0))
+    check_fit(drawn(f"power_sampling(alpha=1, block=2, moves=2, chains={chains})"), powered(1.0))
 
 
 @pytest.mark.parametrize("block", [1, 4, 100])
-def test_without_moves_a_chain_is_a_plain_sample(block: int) -> None:
+def test_without_moves_a_chain_is_a_sample_at_the_proposals_temperature(block: int) -> None:
     for seed in range(5):
         plan = f"power_sampling(block={block}, moves=0, chains=1)"
         texts = [
-            solve(make_run(PROBLEM, 500, p, ToyBackend(LANGUAGE), seed=seed)).candidates[0].trajectory.full_text for p in (plan, "single")
+            solve(make_run(PROBLEM, 500, p, ToyBackend(LANGUAGE), seed=seed)).candidates[0].trajectory.full_text
+            for p in (plan, "single(temperature=0.25)")
         ]
         assert texts[0] == texts[1]
 
 
 def test_the_ratio_by_hand() -> None:
-    # x = 2 + 1 tokens, x' = 2 + 3; p(x'_2:) / p(x_2:) = .5 .5 / .1, to the power 2; |x| / |x'| = 3 / 5
-    ratio = log_ratio([math.log(0.5), math.log(0.5), 0.0], [math.log(0.1)], 2, 3.0)
-    assert math.exp(ratio) == pytest.approx((0.25 / 0.1) ** 2 * 3 / 5)
+    # x = 2 + 1 tokens, x' = 2 + 3; (p(x') / p(x))^3 = (.25 / .1)^3, q(x) / q(x') = .2 / (.8 .5), |x| / |x'| = 3 / 5
+    new = [Chance(math.log(0.5), math.log(0.8)), Chance(math.log(0.5), math.log(0.5)), Chance(0.0, 0.0)]
+    ratio = log_ratio(new, [Chance(math.log(0.1), math.log(0.2))], 2, 3.0)
+    assert math.exp(ratio) == pytest.approx((0.25 / 0.1) ** 3 * 0.2 / (0.8 * 0.5) * 3 / 5)
 
 
-def test_a_path_without_its_log_probabilities_has_none() -> None:
+def test_a_path_without_both_log_probabilities_has_none() -> None:
     root = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
-    assert logprobs(Trajectory(root, "ab", (1, 2), (-1.0,), "finished", 0, 1, 2, 1)) is None
-    assert logprobs(Trajectory(root, "ab", (1, 2), (-1.0, -2.0), "finished", 0, 1, 2, 1)) == (-1.0, -2.0)
+    whole = Trajectory(root, "ab", (1, 2), (-1.0, -2.0), "finished", 0, 1, 2, 1, sampling_logprobs=(-0.5, -1.0))
+    assert chances(whole) == (Chance(-1.0, -0.5), Chance(-2.0, -1.0))
+    for short in ({"logprobs": (-1.0,)}, {"sampling_logprobs": ()}, {"token_ids": (1,)}):
+        assert chances(dataclasses.replace(whole, **short)) is None
+
+
+@pytest.mark.parametrize(("length", "chains"), [(40, 40), (400, 10), (800, 6)])
+def test_long_texts_come_all_of_the_way_from_p_to_its_power(length: int, chains: int) -> None:
+    letters = {"a": 0.4, "b": 0.3, "c": 0.2, "d": 0.1}
+    law = np.log(list(letters.values()))
+    plan = f"power_sampling(alpha=4, block={math.ceil(length / 4)}, chains={chains})"
+    backend = Letters(lambda text: letters if len(text) < length - 1 else {"": 1.0})  # independent letters: p^4 is that of each
+    end = searched(make_run("write", Budget(samples=10**6), plan, backend))
+    assert end.search is not None
+    check_books(end.search)
+    powered = np.exp(4 * law) / np.exp(4 * law).sum()
+    plain, sharp = float(np.exp(law) @ law), float(powered @ law)
+    written = chains * (length - 1)
+    seen = sum(value for c in end.solution.candidates for piece in c.trajectory.path for value in piece.logprobs) / written
+    error = math.sqrt(float(powered @ (law - sharp) ** 2) / written)
+    assert error < 0.03 * (sharp - plain), "the test could not tell the laws apart"
+    assert abs(seen - sharp) < 4 * error, f"{(seen - plain) / (sharp - plain):.2f} of the way"
+    cost = end.solution.usage.generated_tokens / (chains * length)
+    assert cost == pytest.approx(13.5, rel=0.1), "plain samples a chain"
 
 
 def test_every_proposal_is_charged_and_the_dead_are_dropped() -> None:
@@ -179,8 +206,8 @@ def test_chains_that_the_budget_cuts_are_candidates_only_where_none_is_whole() -
     assert [c.index for c in short.solution.candidates] == [0]
     assert short.solution.stopped_by == "budget: samples"
     plan = "power_sampling(moves=5, block=100)"
-    ten, twelve = (searched(make_run(PROBLEM, Budget(samples=n), plan, ToyBackend(LANGUAGE))).solution for n in (22, 30))
-    assert [len(s.candidates) for s in (ten, twelve)] == [2, 2]  # a chain is eleven samples
+    ten, twelve = (searched(make_run(PROBLEM, Budget(samples=n), plan, ToyBackend(LANGUAGE))).solution for n in (12, 17))
+    assert [len(s.candidates) for s in (ten, twelve)] == [2, 2]  # a chain is six samples
     assert [c.trajectory.full_text for c in ten.candidates] == [c.trajectory.full_text for c in twelve.candidates]
 
 

@@ -64,7 +64,7 @@ class EngineBackend(StateBackend[PathState]):
         steps="native", extend="native", fork="native", score="native", next_logprobs="native", hidden="native",
         prompt_logprobs="native",
         value="native",  # of a model with value heads or a process model
-        logprobs=True, spreads=True, tops=True, token_ids=True, streams=True, stop_predicate=True, usage=True,
+        logprobs=True, spreads=True, tops=True, sampling_logprobs=True, token_ids=True, streams=True, stop_predicate=True, usage=True,
     )  # fmt: skip
 
     def __init__(

@@ -25,7 +25,7 @@ from tts.backends.engine.stats import EngineStats, StepReport
 from tts.backends.engine.tree import KVNode, KVTree
 from tts.backends.engine.work import DecodeSequence, Floats, PrefillJob, RowEnd, SampleJob, Schedulable, draws_of, engine_error
 from tts.backends.kernels.plan import BLOCK
-from tts.backends.sampling import log_softmax, spread
+from tts.backends.sampling import log_softmax, sampling_logprob, spread
 from tts.backends.text.row_state import RowState, error_line
 
 _KEPT_LOGITS = 64  # nodes whose logits are kept for further rows
@@ -287,8 +287,12 @@ class Runner:
     def _append(self, sequence: DecodeSequence, token: int, logprob: float, logits: torch.Tensor) -> Finish | None:
         """Append a token drawn from logits [V]; return how the row ended with it, or None."""
         sequence.node.tokens.append(token)
-        wanted = sequence.state.rows.request.spreads
-        return sequence.state.append(token, logprob, spread(log_softmax(logits.float().cpu().numpy())) if wanted else None)
+        request = sequence.state.rows.request
+        if not (request.spreads or request.sampling_logprobs):
+            return sequence.state.append(token, logprob)
+        law = log_softmax(logits.float().cpu().numpy())
+        drawn = sampling_logprob(law, request.sampling, token) if request.sampling_logprobs else None
+        return sequence.state.append(token, logprob, spread(law) if request.spreads else None, drawn)
 
     # Ends -----------------------------------------------------------------------------------------------------------------------
 

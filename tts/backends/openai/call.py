@@ -15,9 +15,10 @@ from tts.backends.openai.http import HttpClient
 from tts.backends.openai.prompt import CONTINUE, input_bound, messages, native_members
 from tts.backends.openai.reply import Choice, ServerReply, shares
 from tts.backends.openai.rows import LostTries, ServerHandle, ServerRows, tempering
+from tts.backends.sampling import top_sampling_logprob, top_spread
 from tts.backends.text.stops import StopScanner, ends_of
 from tts.randomness import hash64, uniform
-from tts.types import pictures_in, prompt_text
+from tts.types import TOP_TOKENS, pictures_in, prompt_text
 
 _MOST_STOPS = 4  # that the API takes
 _SEED_BITS = 31
@@ -75,6 +76,7 @@ class ServerCall:
         self._reply = ServerReply(len(indexes))
         stops = ends_of(request.stop)
         exact = capabilities.mode != "tokens" or capabilities.logprobs  # else the text of a last token beyond its stop text is not known
+        self._wants_tops = capabilities.tops and (request.spreads or request.sampling_logprobs)
         self._stops = stops if capabilities.stops and exact and len(stops) <= _MOST_STOPS else ()
         self._sent = False
 
@@ -208,12 +210,13 @@ class ServerCall:
         if capabilities.path == "/completions":
             body["prompt"] = list(handle.ids) if capabilities.mode == "tokens" else prompt_text(handle.prompt) + handle.whole_text
             body |= {"return_token_ids": True} if capabilities.mode == "tokens" else {}
-            body |= {"logprobs": 0} if capabilities.logprobs else {}
+            body |= {"logprobs": TOP_TOKENS if self._wants_tops else 0} if capabilities.logprobs else {}
             return body
         tools = capabilities.tools and not handle.whole_text  # a path that goes on does so by its text
         body["messages"] = messages(handle.prompt, handle.whole_text, tools=tools)
         body |= native_members(handle.prompt, tools=tools, forms=capabilities.forms and not handle.whole_text)
         body |= {"logprobs": True} if capabilities.logprobs else {}
+        body |= {"top_logprobs": TOP_TOKENS} if self._wants_tops else {}
         return body | (CONTINUE if handle.whole_text else {})
 
     def _take(self, event: Any) -> bool:
@@ -380,6 +383,7 @@ class ServerCall:
             behind = ServerHandle(handle.prompt, (), handle.text + text, begun)
         unseen = num_tokens - len(logprobs)  # the end of sequence is a token that not every server shows
         logprobs = logprobs if unseen == 0 or (unseen == 1 and finish == "eos" and not ids) else ()
+        tops = choice.tops[: len(logprobs)] if self._wants_tops and len(choice.tops) >= len(logprobs) and all(choice.tops) else []
         charged, lost = num_tokens + self._lost.tokens, self._lost
         sample = Sample(
             self._http.key.hidden_in(choice.thought, choice.thought) + text,
@@ -392,6 +396,12 @@ class ServerCall:
             lost.error,
             seconds,
             lost_tokens=lost.tokens,
+            spreads=tuple(map(top_spread, tops)) if self._request.spreads else (),
+            sampling_logprobs=tuple(
+                top_sampling_logprob(top, logprob, self._request.sampling) for top, logprob in zip(tops, logprobs, strict=False)
+            )
+            if self._request.sampling_logprobs
+            else (),
         )
         self.rows.settle(self.indexes[place], sample)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tts.backends.base import TEMPLATE_TOKENS, Caps
+from tts.types import TOP_TOKENS
 
 Mode = Literal["tokens", "text", "continued chat", "chat"]
 MODES: tuple[Mode, ...] = ("tokens", "text", "continued chat", "chat")
@@ -29,7 +30,7 @@ class Capabilities:
         template: whether the server renders messages by the model's own template. template_tokens: what that adds to a message.
         cap_name: the parameter that limits a row. streams: whether replies stream, with a report of their tokens.
         usage: whether token counts are reported. cached: whether reused tokens are.
-        logprobs: whether log-probabilities of the untempered distribution are given.
+        logprobs: whether log-probabilities of the untempered distribution are given. tops: whether those of the 20 most likely tokens are.
         seeds: whether one seed gives one text. seed_note: why seeds were not probed.
         n: whether one call may ask for several continuations. stops: whether a row ends after a stop text, which it includes.
         neutral: parameters, with their values, that switch off the server's own changes to the distribution.
@@ -61,6 +62,7 @@ class Capabilities:
     usage: bool = False
     cached: bool = False
     logprobs: bool = False
+    tops: bool = False
     seeds: bool = False
     seed_note: str = ""
     n: bool = False
@@ -113,7 +115,8 @@ class Capabilities:
         support = "emulated" if self.continues else "absent"
         reads = "emulated" if self.echo and self.path == "/completions" else "absent"
         return Caps(
-            steps=support, extend=support, fork="emulated", logprobs=self.logprobs, token_ids=self.token_ids, stop_predicate=True,
+            steps=support, extend=support, fork="emulated", logprobs=self.logprobs, tops=self.tops, sampling_logprobs=self.tops,
+            token_ids=self.token_ids, stop_predicate=True,
             prompt_logprobs=reads, usage=self.usage, efforts=self.efforts, thoughts=self.opened or self.reasoning,
             pictures=self.pictures and self.chats,
         )  # fmt: skip
@@ -145,6 +148,7 @@ class Capabilities:
             ),
             ("cached tokens", _said(self.cached, "reported", "not reported: unknown")),
             ("log-probabilities", _said(self.logprobs, "as they are before temperature", "none from before temperature")),
+            ("of likely tokens", _said(self.tops, f"those of the {TOP_TOKENS} most likely tokens", "none")),
             ("those of prompts", _said(self.echo, "by completions that repeat the prompt", "none")),
             ("seeds", self.seed_note or _said(self.seeds, "obeyed, each row has its own", "not obeyed: another run gives other texts")),
             ("n", _said(self.n, "several rows a call", "one row a call")),

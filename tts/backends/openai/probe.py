@@ -31,6 +31,7 @@ from tts.backends.openai.reaching import PROBE_TIMEOUT_S, TURNS, owner_of, reach
 from tts.backends.openai.reply import ServerReply
 from tts.errors import CapabilityError, ConfigError, EngineError
 from tts.thoughts import THINK
+from tts.types import TOP_TOKENS
 
 T = TypeVar("T")
 _TEXT = "One, two, three, four, five,"
@@ -193,7 +194,7 @@ class _Probe:
         grows, reports = self._in_time(self._client.grows, path, {**self._always, **start}) or (False, False)
         streams = grows and (reports or not base.usage)  # a whole reply with a report is better than a stream without
         tries: dict[str, Callable[[], Any]] = {
-            "logprobs": lambda: tempers and self._logprobs(path, start, cuts=cuts and both),
+            "logprobs": lambda: self._logprobs(path, start, cuts=cuts and both) if tempers else (False, False),
             "seeds": lambda: not seeds_crash and tempers and self._seeds(path, start),
             "filters": lambda: self._filters(path, start, neutral) if obeys else (False, ""),
             "n": lambda: self._write(path, {**start, "n": 2}, 2) is not None,
@@ -207,6 +208,7 @@ class _Probe:
         with ThreadPoolExecutor(8) as pool:
             found = dict(zip(tries, pool.map(self._in_time, tries.values()), strict=True))
         obeyed, unsure = found.pop("filters") or (False, "")
+        found["logprobs"], found["tops"] = found["logprobs"] or (False, False)
         return dataclasses.replace(
             base, neutral=tuple(neutral.items()), seed_note=_SEEDLESS if seeds_crash else "", filters=obeyed, filter_note=unsure,
             streams=streams,
@@ -314,18 +316,26 @@ class _Probe:
             return True, True, True
         return self._write(path, {**start, **temperature}) is not None, self._write(path, {**start, **top_p}) is not None, False
 
-    def _logprobs(self, path: str, start: Mapping[str, Any], *, cuts: bool) -> bool:
-        """Whether tokens have log-probabilities that are the same at two temperatures which leave only one token."""
-        more = {"logprobs": 0} if path == "/completions" else {"logprobs": True}
-        found: list[list[float]] = []
-        for sampling in ({"temperature": 0.0}, {"temperature": 0.3, "top_p": 0.001} if cuts else {"temperature": 0.01}):
-            reply = self._write(path, {**start, **sampling, **more})
-            if reply is None or not reply.choices[0].logprobs:
-                return False
-            found.append(reply.choices[0].logprobs)
-        cold, warm = found
-        same = len(cold) == len(warm) and all(abs(a - b) < 0.05 for a, b in zip(cold, warm, strict=True))
-        return same and min(cold) < -1e-6  # of a distribution at temperature 0, or cut to one token, all would be 0
+    def _logprobs(self, path: str, start: Mapping[str, Any], *, cuts: bool) -> tuple[bool, bool]:
+        """Return whether tokens have log-probabilities from before the temperature, and the most likely tokens beside them too.
+
+        They are the same at two temperatures which leave only one token.
+        """
+        completes = path == "/completions"
+        plain: dict[str, Any] = {"logprobs": 0} if completes else {"logprobs": True}
+        more: dict[str, Any] = {"logprobs": TOP_TOKENS} if completes else {"logprobs": True, "top_logprobs": TOP_TOKENS}
+        cold = self._write(path, {**start, "temperature": 0.0, **plain})
+        if cold is None or not (values := cold.choices[0].logprobs):
+            return False, False
+        barely = {"temperature": 0.3, "top_p": 0.001} if cuts else {"temperature": 0.01}
+        warm = self._write(path, {**start, **barely, **more}) or self._write(path, {**start, **barely, **plain})
+        if warm is None or len(warm.choices[0].logprobs) != len(values):
+            return False, False
+        found = warm.choices[0]
+        same = all(abs(a - b) < 0.05 for a, b in zip(values, found.logprobs, strict=True))
+        if not same or not min(values) < -1e-6:  # of a distribution at temperature 0, or cut to one token, all would be 0
+            return False, False
+        return True, len(found.tops) == len(values) and all(found.tops) and max(map(len, found.tops)) > 1
 
     def _echoes(self, start: Mapping[str, Any]) -> bool:
         """Whether a completion shows the log-probabilities of its prompt, and not at temperature 0."""

@@ -51,6 +51,7 @@ class Choice:
 
     Attributes:
         pieces: its texts, in order. ids, logprobs, tokens: of its tokens, as far as the server shows them; `tokens`: their texts.
+        tops: log-probabilities of the most likely tokens at each place; [] where they are not known.
         finish: why it ended: "stop", "length", "content_filter", or a reason of the server's own; "": it has not ended.
         contents: number of texts, empty ones included. thoughts: its reasoning content, in pieces.
         reasoned: whether it has reasoning, shown as a text or not.
@@ -62,6 +63,7 @@ class Choice:
     thoughts: list[str] = field(default_factory=list[str])
     ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
+    tops: list[list[float]] = field(default_factory=list[list[float]])
     tokens: list[str] = field(default_factory=list[str])
     calls: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
     finish: str = ""
@@ -302,14 +304,32 @@ def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:
         return
     content: Any = told.get("content")
     if isinstance(content, list):  # the form of chat
-        values: Any = [one.get("logprob") for one in content if isinstance(one, dict)]
-        texts: Any = [one.get("token") for one in content if isinstance(one, dict)]
+        content = [one for one in content if isinstance(one, dict)]
+        values: Any = [one.get("logprob") for one in content]
+        tops: Any = [one.get("top_logprobs") for one in content]
+        texts: Any = [one.get("token") for one in content]
     else:
-        values, texts = told.get("token_logprobs"), told.get("tokens")
+        values, texts, tops = told.get("token_logprobs"), told.get("tokens"), told.get("top_logprobs")
     if isinstance(values, list):  # one that is unknown keeps its place: then the row has none at all
-        choice.logprobs += [min(0.0, float(one)) if isinstance(one, int | float) and abs(one) < _ENDLESS else math.nan for one in values]
+        choice.logprobs += map(_logprob, values)
+        if isinstance(tops, list) and len(tops) == len(values):
+            choice.tops += map(_top_logprobs, tops)
         if isinstance(texts, list) and len(texts) == len(values):
             choice.tokens += [in_whole_characters(one) if isinstance(one, str) else "" for one in texts]
+
+
+def _logprob(told: Any) -> float:
+    """Return a log-probability, at most 0; NaN where it is none."""
+    return min(0.0, float(told)) if isinstance(told, int | float) and abs(told) < _ENDLESS else math.nan
+
+
+def _top_logprobs(told: Any) -> list[float]:
+    """Return the log-probabilities of the most likely tokens at one place, in either form of the API; [] where one is not known."""
+    values: Any = list(told.values()) if isinstance(told, dict) else told
+    if not isinstance(values, list):
+        return []
+    found = [_logprob(one.get("logprob") if isinstance(one, dict) else one) for one in values]
+    return [] if any(map(math.isnan, found)) else found
 
 
 def usage_of(told: Any) -> ReportedUsage | None:

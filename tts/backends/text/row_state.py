@@ -39,7 +39,8 @@ class RowState:
         length: tokens of its path. decode: turns token ids into text. eos: ids that end a row. context: most tokens of a path.
 
     Attributes:
-        ids, logprobs, spreads, pieces: of its new tokens, and the text that each completed. seconds: model time so far.
+        ids, logprobs, spreads, sampling_logprobs, pieces: of its new tokens, and the text that each completed.
+        seconds: model time so far.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class RowState:
         self.ids: list[int] = []
         self.logprobs: list[float] = []
         self.spreads: list[Spread] = []
+        self.sampling_logprobs: list[float] = []
         self.pieces: list[str] = []
         self.seconds = 0.0
         self._length = length
@@ -83,12 +85,14 @@ class RowState:
             return "length"
         return None
 
-    def append(self, token: int, logprob: float, spread: Spread | None = None) -> Finish | None:
-        """Append a drawn token; return how the row ended with it, or None."""
+    def append(self, token: int, logprob: float, spread: Spread | None = None, sampling_logprob: float | None = None) -> Finish | None:
+        """Append a drawn token, with what is known of its law; return how the row ended with it, or None."""
         self.ids.append(token)
         self.logprobs.append(logprob)
         if spread is not None and self.rows.request.spreads:
             self.spreads.append(spread)
+        if sampling_logprob is not None and self.rows.request.sampling_logprobs:
+            self.sampling_logprobs.append(sampling_logprob)
         if token in self._eos:
             self._rest = self._text.flush()
             self.pieces.append(self._rest)
@@ -117,6 +121,7 @@ class RowState:
             error=error,
             seconds=self.seconds,
             spreads=tuple(self.spreads),
+            sampling_logprobs=tuple(self.sampling_logprobs),
         )
 
 

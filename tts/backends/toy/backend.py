@@ -45,7 +45,7 @@ from tts.randomness import uniform
 from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Prompt, prompt_text
 
-_Edges = tuple[tuple[float, int | str, float], ...]  # cumulative probability, outcome, log-probability
+_Edges = tuple[tuple[float, int | str, float, float], ...]  # cumulative probability, outcome, its log-probability, and that drawn by
 
 
 class ToyBackend(Backend):
@@ -59,7 +59,7 @@ class ToyBackend(Backend):
     caps = Caps(
         steps="native", extend="native", fork="native", score="native", next_logprobs="native", value="native",
         prompt_logprobs="native",
-        logprobs=True, token_ids=True, streams=True, stop_predicate=True, usage=True,
+        logprobs=True, sampling_logprobs=True, token_ids=True, streams=True, stop_predicate=True, usage=True,
     )  # fmt: skip
     rates = Rates(flops=2)
     metadata = BackendMetadata(
@@ -140,13 +140,14 @@ class ToyBackend(Backend):
         scanner = StopScanner(request.stop, request.text, request.handle.carry)
         tokens: list[str] = []
         logprobs: list[float] = []
+        drawn: dict[int, float] = {}  # log-probabilities under the sampling, of tokens that have several
         by_line = request.stop.step in ((), ("\n",))  # then a boundary can only be at the end of a line
         finish: Finish = scanner.ended or "length"
         while not scanner.ended and len(tokens) < row.max_tokens:
             whole = by_line and handle.place == 0 and handle.thought != "ahead"
             if whole and handle.step < len(handle.steps) and row.max_tokens - len(tokens) > RESULT + 1:
                 u = uniform(row.stream, row.position + len(tokens) + RESULT, row.word)
-                token, logprob = self._draw(handle, request.sampling, u)
+                token, logprob, drawn[len(tokens) + RESULT] = self._draw(handle, request.sampling, u)
                 piece = handle.write_line(token)
                 logprobs += (0.0, 0.0, 0.0, 0.0, logprob, 0.0)
                 tokens += piece
@@ -165,7 +166,8 @@ class ToyBackend(Backend):
             if token is None and answers:
                 token = "A: "  # a single outcome needs no draw
             elif token is None:
-                token, logprob = self._draw(handle, request.sampling, uniform(row.stream, row.position + len(tokens), row.word))
+                at = len(tokens)
+                token, logprob, drawn[at] = self._draw(handle, request.sampling, uniform(row.stream, row.position + at, row.word))
             logprobs.append(logprob)
             tokens.append(token)
             handle.write(token)
@@ -175,17 +177,21 @@ class ToyBackend(Backend):
             scanner.feed(token)
         handle.carry = scanner.carry
         self.counters.generated_tokens += len(tokens)
-        return Sample(scanner.text, tuple(map(token_id, tokens)), tuple(logprobs), scanner.ended or finish, handle, len(tokens))
+        by_sampling = tuple(drawn.get(at, 0.0) for at in range(len(tokens))) if request.sampling_logprobs else ()
+        return Sample(
+            scanner.text, tuple(map(token_id, tokens)), tuple(logprobs), scanner.ended or finish, handle, len(tokens),
+            sampling_logprobs=by_sampling,
+        )  # fmt: skip
 
-    def _draw(self, handle: ToyHandle, sampling: Sampling, u: float) -> tuple[str, float]:
-        """Return the token at a place where several may stand, and its log-probability."""
+    def _draw(self, handle: ToyHandle, sampling: Sampling, u: float) -> tuple[str, float, float]:
+        """Return the token at a place where several may stand, its log-probability, and that under the sampling."""
         key = (sampling, handle.round if handle.step < len(handle.steps) else "thought" if handle.thought else "answer")
         if (edges := self._edges.get(key)) is None:
             edges = self._edges[key] = self._filtered(self._outcomes(handle), sampling)
-        _, outcome, logprob = next(one for one in edges if u < one[0])
+        _, outcome, logprob, drawn = next(one for one in edges if u < one[0])
         if isinstance(outcome, str):
-            return outcome, logprob
-        return str(handle.value + handle.steps[handle.step] + outcome), logprob
+            return outcome, logprob, drawn
+        return str(handle.value + handle.steps[handle.step] + outcome), logprob, drawn
 
     def _outcomes(self, handle: ToyHandle) -> tuple[tuple[int | str, float], ...]:
         """Return what may stand at a place that is random, with probabilities: an offset of a result, or a word."""
@@ -199,9 +205,11 @@ class ToyBackend(Backend):
     def _filtered(self, outcomes: Sequence[tuple[int | str, float]], sampling: Sampling) -> _Edges:
         """Return outcomes with their cumulative probabilities under a sampling, and their log-probabilities."""
         kept = [(value, p) for value, p in outcomes if p > 0]
-        edges = np.cumsum(filtered_distribution(np.log([p for _, p in kept]), sampling))
+        law = filtered_distribution(np.log([p for _, p in kept]), sampling)
+        edges = np.cumsum(law)
         edges[-1] = 2.0  # rounding must not leave a gap below 1
-        return tuple((edge, value, math.log(p)) for edge, (value, p) in zip(edges.tolist(), kept, strict=True))
+        drawn = [math.log(q) if q > 0 else -math.inf for q in law.tolist()]
+        return tuple((edge, value, math.log(p), by) for edge, (value, p), by in zip(edges.tolist(), kept, drawn, strict=True))
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append text. Tokens of the language move the state, other words do not."""

@@ -91,6 +91,7 @@ class TransformersBackend(StateBackend[CachedPath]):
         prompt_logprobs="native",
         logprobs=True,
         spreads=True,
+        sampling_logprobs=True,
         tops=True,
         token_ids=True,
         streams=True,

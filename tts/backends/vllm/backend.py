@@ -17,7 +17,7 @@ from tts.backends.base import Caps, Counters, Extension, Finish, Reply, RowSet, 
 from tts.backends.batching import closed_error
 from tts.backends.local import RenderingBackend
 from tts.backends.prompt_logprobs import PromptLogprobs
-from tts.backends.sampling import top_spread
+from tts.backends.sampling import top_sampling_logprob, top_spread
 from tts.backends.text.lengths import check_known, check_prompt, check_read, check_text
 from tts.backends.text.row_state import PathText, RowState, error_line, failed_row
 from tts.backends.text.stops import ends_of
@@ -93,6 +93,7 @@ class VLLMBackend(RenderingBackend):
         prompt_logprobs="emulated",
         logprobs=True,
         tops=True,
+        sampling_logprobs=True,
         token_ids=True,
         streams=True,
         stop_predicate=True,
@@ -322,7 +323,7 @@ class VLLMBackend(RenderingBackend):
         settings = {
             "max_tokens": min(row.max_tokens, self._room - len(handle.ids)),
             "stop_token_ids": self._ending(request.stop),
-            "logprobs": min(TOP_TOKENS, self._vocab) if request.spreads else 0,  # of so many, and of the token itself
+            "logprobs": min(TOP_TOKENS, self._vocab) if request.spreads or request.sampling_logprobs else 0,  # and of the token itself
             "extra_args": {DRAWS: draws} if sampling.temperature else None,  # else vLLM draws greedily
         }
         use.began = True
@@ -335,8 +336,10 @@ class VLLMBackend(RenderingBackend):
                     logprob = logprobs[token].logprob
                     if not logprob > -math.inf:  # NaN as well
                         raise EngineError(f"the logits of token {len(state.ids)} are no law", hint="try dtype float32")
-                    spread = top_spread([one.logprob for one in logprobs.values()]) if request.spreads else None
-                    finish = state.append(token, min(0.0, logprob), spread)
+                    top = [one.logprob for one in logprobs.values()]
+                    spread = top_spread(top) if request.spreads else None
+                    drawn = top_sampling_logprob(top, logprob, sampling) if request.sampling_logprobs else None
+                    finish = state.append(token, min(0.0, logprob), spread, drawn)
                     if finish is not None:
                         return finish
         raise EngineError("vLLM ended the row without a reason that it was given")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tts.search.strategies.forest_of_thought import ForestOfThought as ForestOfThought
     from tts.search.strategies.fractured import Fractured as Fractured
     from tts.search.strategies.guided_by_gut import GuidedByGut as GuidedByGut
+    from tts.search.strategies.lookahead_power_sampling import LookaheadPowerSampling as LookaheadPowerSampling
     from tts.search.strategies.mcts import Mcts as Mcts
     from tts.search.strategies.mind_evolution import MindEvolution as MindEvolution
     from tts.search.strategies.mixture_of_agents import MixtureOfAgents as MixtureOfAgents

@@ -6,18 +6,18 @@ sample, and each move draws the text anew after some token. Likely texts are kep
 Source: Karan, Du, "Reasoning with Sampling: Your Base Model is Smarter Than You Think" (2510.14901), Algorithm 1, and the function
 `mcmc_power_samp` of its code: blocks, of which each ends in moves over all that is written so far; alpha 4, 10 moves, 16 blocks.
 
+Blocks and moves are drawn at temperature 1 / alpha, as in the code. The ratio takes both probabilities of each token: that under the model,
+and that under the tempered law that drew it.
+
 Differs:
-- Blocks and moves are drawn at temperature 1, those of the code at 1 / alpha: the ratio takes the proposal's probabilities, and paths here
-  have those of the untempered model alone. The ratio is (p(x') / p(x))^(alpha - 1) of the redrawn parts, and exact, so that the law that a
-  chain tends to is p^alpha. It gets there slowly: long redrawn parts are seldom accepted, and after few moves the law of a long text is
-  nearer to p. So a result of this method on long texts is none of the paper's.
 - Texts differ in length, and the position is drawn among the tokens of a text: the ratio has the factor |x| / |x'|. The code has no such
   factor, and compares a text with the other one's beginning of the same length.
-- Once a text has ended, moves to the end of a text follow, whose law is p^alpha over whole texts. The blocks are where they begin. The code
-  stops at the block in which a text has ended.
+- The moves after the block in which a text has ended redraw to the end of a text, so that their law is p^alpha over whole texts. Those of
+  the code are cut at the length of the blocks so far.
 - A proposal that did not end, or failed, is rejected. A text that a cap cut gives way to any that ended.
 - A position inside of a character is no place to begin at: the text stays.
-- Where the run filters tokens (top_p, top_k, min_p), the law is that of the filtered draws times p^(alpha - 1).
+- Where the run filters tokens (top_p, top_k, min_p), the law is p^alpha over the texts that the filters leave.
+- Servers that show the 20 most likely tokens alone give the tempered probability within a bound: see `top_sampling_logprob`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from tts.checks import Count, Natural, number
 from tts.errors import ConfigError
@@ -50,21 +49,21 @@ class PowerSampling(Strategy):
     Args:
         alpha: The exponent of the model's law, at least 1; 1 is plain sampling.
         block: The tokens between two series of moves, at least 1; None: a quarter of the length that a text of this problem is expected to
-            have, which a plain solution shows first. It has no vote once a chain has ended.
-        moves: The moves of a chain after each block, and once it has ended, at least 0; 0 is plain sampling.
+            have, which a solution at temperature 1 / alpha shows first. It has no vote once a chain has ended.
+        moves: The moves of a chain after each block, and once it has ended, at least 0; 0 is sampling at temperature 1 / alpha.
         chains: The number of independent chains, which move side by side; each gives one candidate. None: as many as the budget pays, one
             after another.
 
-    Cost: a chain of length L in blocks of B generates about moves (L / 4B + 3/4) L + L tokens, which are 18.5 plain samples by default, and
-        more where blocks are shorter; each move is one sample more. A move reads prompt and prefix anew, as input. A chain that the budget
-        cuts is a candidate only where none is whole.
+    Cost: a chain of length L in b blocks generates about L + moves (b + 1) L / 4 tokens. That is 13.5 plain samples by default, and 43.5
+        with the 16 blocks of the code. Each move is one sample more. A move reads prompt and prefix anew, as input. A chain that the
+        budget cuts is a candidate only where none is whole.
     Random: positions and acceptances, addressed by chain, block and move. Not nested in `chains`.
 
     Example:
         >>> import tts
         >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="power_sampling(chains=2, moves=2, block=8)")
         >>> found.answer, found.usage.samples, found.usage.tokens
-        ('14', 18, 204)
+        ('14', 14, 149)
     """
 
     registered_as = "power_sampling"
@@ -76,13 +75,13 @@ class PowerSampling(Strategy):
 
     def needs(self) -> Needs:
         """Blocks of tokens with log-probabilities, and forks inside of them."""
-        return Needs(capabilities=("steps", "extend", "token_ids", "logprobs"))
+        return Needs(capabilities=("steps", "extend", "token_ids", "logprobs", "sampling_logprobs"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Walk, and return where the chains end."""
         plain: list[Candidate] = []
         if self.block is None and self.moves and not search.candidates:
-            plain = await search.complete([search.root], temperature=1.0)
+            plain = await search.complete([search.root], temperature=1 / self.alpha)
         for r in rounds(search, None if self.chains is None else 1):
             for wave in waves_of(range(self.chains or 1)):
                 walk = Walk(search, self.alpha, r, [search.root] * len(wave), wave[0])
@@ -101,13 +100,14 @@ class PowerSampling(Strategy):
         return search.candidates
 
     async def _walked(self, walk: Walk) -> None:
-        """Write block by block, with moves after each; then move among whole texts."""
+        """Write block by block, with moves after each block that no text ends in; then move among whole texts."""
         block, level = self.block, 0
         while going := [i for i, t in enumerate(walk.ts) if t.status == "active"]:
             await walk.extend(going, Share(_PART) if block is None else Tokens(block))
             block = block or max(1, *(walk.ts[i].num_tokens for i in going))
             level += 1
-            for move in range(self.moves):
+            going = [i for i in going if walk.ts[i].status == "active"]
+            for move in range(self.moves if going else 0):
                 await walk.move(going, (level, move), level * block)
         for move in range(self.moves):
             await walk.move(range(len(walk.ts)), (0, move), None)
@@ -140,7 +140,7 @@ class Walk:
             if tries == _TRIES:
                 raise SearchEnded("every row failed")
             unbegun = self.search.rows.unbegun
-            made = await self.search.expand([self.ts[i] for i in missing], 1, until, temperature=1.0)
+            made = await self.search.expand([self.ts[i] for i in missing], 1, until, temperature=1 / self.alpha)
             for i, of in zip(missing, made, strict=True):
                 self.ts[i] = of[0] if of else self.ts[i]
             missing = [i for i, of in zip(missing, made, strict=True) if not of]
@@ -159,7 +159,7 @@ class Walk:
         for length in sorted({*lengths.values()}, key=lambda one: one or 0):
             rows = [i for i, one in lengths.items() if one == length]
             until = END if length is None else Tokens(length)
-            made = await self.search.expand([places[i][0] for i in rows], 1, until, temperature=1.0)
+            made = await self.search.expand([places[i][0] for i in rows], 1, until, temperature=1 / self.alpha)
             for i, of in zip(rows, made, strict=True):
                 self._decide(i, of, *places[i], whole=limit is None)
         forks = [prefix for of in self.forks.values() for prefix in of]
@@ -171,7 +171,7 @@ class Walk:
         before = piece.parent
         if before is None or kept == before.num_tokens:
             return before
-        if self._logprobs(t) is None:
+        if self._chances(t) is None:
             return None
         try:
             return await self.search.fork(piece, kept - before.num_tokens)
@@ -186,7 +186,7 @@ class Walk:
         now, new, kept = self.ts[i], made[0], prefix.num_tokens
         ratio = math.inf
         if now.status in ends:
-            chances = self._logprobs(new), self._logprobs(now)
+            chances = self._chances(new), self._chances(now)
             if chances[0] is None or chances[1] is None:
                 return
             ratio = log_ratio(chances[0][kept:], chances[1][kept:], kept, self.alpha)
@@ -194,21 +194,30 @@ class Walk:
             self.ts[i] = new
             self.forks[i] = [one for one in self.forks[i] if one.num_tokens <= kept]
 
-    def _logprobs(self, t: Trajectory) -> tuple[float, ...] | None:
-        """Return `logprobs(t)`; warn where it is None."""
-        if (values := logprobs(t)) is None:
+    def _chances(self, t: Trajectory) -> Sequence[Chance] | None:
+        """Return `chances(t)`; warn where it is None."""
+        if (values := chances(t)) is None:
             self.search.notes.warn("a text came without the log-probability of each of its tokens, so that a chain did not move")
         return values
 
 
-def log_ratio(new: Sequence[float], old: Sequence[float], kept: int, alpha: float) -> float:
-    """Return ln of (p(x') / p(x))^alpha q(x | x') / q(x' | x), of the parts redrawn after `kept` common tokens at temperature 1."""
-    return (alpha - 1) * (math.fsum(new) - math.fsum(old)) + math.log(kept + len(old)) - math.log(kept + len(new))
+class Chance(NamedTuple):
+    """Log-probabilities of one token: under the model, and under the tempered law that drew it."""
+
+    model: float
+    proposal: float
 
 
-def logprobs(t: Trajectory) -> tuple[float, ...] | None:
-    """Return the log-probability of each token of a path; None where the model did not give one a token."""
-    values = tuple(chain.from_iterable(node.logprobs for node in t.path))
-    if len(values) != t.num_tokens or any(len(node.token_ids) != len(node.logprobs) for node in t.path):
+def log_ratio(new: Sequence[Chance], old: Sequence[Chance], kept: int, alpha: float) -> float:
+    """Return ln of (p(x') / p(x))^alpha q(x | x') / q(x' | x), of the parts redrawn after `kept` common tokens."""
+    gain = math.fsum(alpha * one.model - one.proposal for one in new) - math.fsum(alpha * one.model - one.proposal for one in old)
+    return gain + math.log(kept + len(old)) - math.log(kept + len(new))
+
+
+def chances(t: Trajectory) -> tuple[Chance, ...] | None:
+    """Return the log-probabilities of each token of a path; None where the model did not give both of one."""
+    pieces = t.path[1:]
+    if any(not len(node.token_ids) == len(node.logprobs) == len(node.sampling_logprobs) for node in pieces):
         return None
-    return values
+    values = tuple(Chance(*both) for node in pieces for both in zip(node.logprobs, node.sampling_logprobs, strict=True))
+    return values if len(values) == t.num_tokens else None
