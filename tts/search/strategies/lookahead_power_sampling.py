@@ -66,7 +66,7 @@ class LookaheadPowerSampling(Strategy):
         ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="lookahead_power_sampling(n=1, block=6, branching=2, rollouts=2)"
         ... )
         >>> found.answer, found.usage.samples
-        ('14', 20)
+        ('14', 14)
     """
 
     registered_as = "lookahead_power_sampling"
