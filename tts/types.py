@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from tts import display
+from tts.errors import HintsKeywords
 from tts.thoughts import THINK, ThoughtMarks
 
 Status = Literal["active", "finished", "truncated", "failed"]
@@ -173,7 +174,7 @@ def prompt_text(prompt: Prompt) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(HintsKeywords):
     """One task to solve.
 
     Args:

@@ -26,7 +26,7 @@ from tts.allocator.difficulty import Floats
 from tts.allocator.ridge import ridge
 from tts.characters import in_whole_characters
 from tts.checks import check_number
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, HintsKeywords, shown
 from tts.files import read_small
 from tts.search.algorithms.embedding import HashedNgrams
 from tts.search.lengths import QUANTILE
@@ -39,7 +39,7 @@ _REFIT = "make it again with LengthForecast.fitted"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LengthForecast:
+class LengthForecast(HintsKeywords):
     """Forecasts the length of a problem's solutions in tokens, from its prompt: `Solver(expected_tokens=forecast)`.
 
     Use `fitted` to make one from recorded solutions. It is a linear model of the logarithm of the length.

@@ -36,7 +36,7 @@ from tts.backends.metadata import BackendMetadata, capability_hint
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.budget.budget import Rates
 from tts.characters import in_whole_characters
-from tts.errors import CapabilityError, ConfigError
+from tts.errors import CapabilityError, ConfigError, HintsKeywords
 from tts.models.registry import ModelRecord
 from tts.randomness import MAIN_WORD
 from tts.registry import ClassName
@@ -98,7 +98,7 @@ CAPABILITIES = tuple(f.name for f in dataclasses.fields(Caps))  # that `require`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class Sampling(HintsKeywords):
     """How tokens are drawn from the model's distribution.
 
     Args:

@@ -17,7 +17,7 @@ from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.text.stops import StopScanner, ends_of
 from tts.characters import in_whole_characters
-from tts.errors import ConfigError, EngineError, shown
+from tts.errors import ConfigError, EngineError, HintsKeywords, shown
 from tts.thoughts import ThoughtMarks
 from tts.threads import in_thread
 from tts.types import Prompt
@@ -52,7 +52,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(HintsKeywords):
     """What the function may return instead of plain text.
 
     Args:

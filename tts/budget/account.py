@@ -29,7 +29,7 @@ from typing import NoReturn, Self
 from tts.budget.budget import USD_UNIT, Budget, Rates, check_units, format_limits
 from tts.budget.ledger import UNITS, Amounts, Books, Call, Ledger, priced
 from tts.display import grid
-from tts.errors import BudgetExceeded, ConfigError
+from tts.errors import BudgetExceeded, ConfigError, HintsKeywords
 from tts.types import Usage
 
 _NUMBERS = itertools.count()  # of accounts, in the order in which they were made
@@ -49,7 +49,7 @@ class Exhausted(Exception):
         self.unit = unit
 
 
-class Account:
+class Account(HintsKeywords):
     """Limits that are never passed, and what was spent of them.
 
     An account may stand wherever a budget may: calls that share it share one total, also at the same time and from several threads.

@@ -13,7 +13,7 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any
 
-from tts.errors import ConfigError, shown, unknown_name
+from tts.errors import ConfigError, HintsKeywords, shown, unknown_name
 
 _COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
 
@@ -25,7 +25,7 @@ _LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # accounts count whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(HintsKeywords):
     """Upper limits on the cost of one problem. The first limit that is reached ends the search.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import numpy as np
 
 from tts.budget.account import Account
 from tts.display import cell
-from tts.errors import ConfigError, TTSError, unknown_name
+from tts.errors import ConfigError, TTSError, hint_methods, unknown_name
 from tts.experiments.analysis.comparing import Comparison, compare
 from tts.experiments.analysis.curves import Curve, choose_curves, curves_of
 from tts.experiments.analysis.pairs import PairedRow, compare_pairs
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@hint_methods
 class Study(Replayable):
     """A scaling study: every combination of model, problem, strategy, budget and seed is one cell, run once and kept in a store.
 
@@ -342,7 +344,8 @@ class Study(Replayable):
         if path is None and ax is None:
             raise ConfigError("there is no path and no ax, but the figure must go somewhere", hint="give a path such as curve.png")
         if unknown := set(look) - {f.name for f in dataclasses.fields(Look)}:
-            raise unknown_name("option of a figure", min(unknown), [f.name for f in dataclasses.fields(Look)])
+            own = inspect.signature(Study.plot).parameters.keys() - {"self", "look"}
+            raise unknown_name("option of a figure", min(unknown), {*own, *(f.name for f in dataclasses.fields(Look))})
         chosen = Look(**look)
         curves = choose_curves([*self.curves(by_group=by_group), *(one.curve for one in replayed)], strategies)
         compared = [] if baseline is None else compare(curves, baseline, x, rng=np.random.default_rng(SEED))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from tts.checks import check_complete, check_parameters, check_part
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, HintsKeywords, shown
 from tts.registry import ClassName, Registry, made_of, remember, state_of, text_of
 from tts.search.needs import Needs, stated
 from tts.types import Candidate
@@ -193,7 +193,7 @@ class Named:
 _TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)
 
 
-class Strategy(Named, ABC):
+class Strategy(Named, HintsKeywords, ABC):
     """An algorithm that spends the budget of one problem. A subclass defines `run`; the rest has defaults.
 
     Attributes:
@@ -296,7 +296,7 @@ def as_strategy(function: Callable[[Search], Awaitable[Sequence[Candidate] | Non
     return made
 
 
-class StopRule(Named, ABC):
+class StopRule(Named, HintsKeywords, ABC):
     """A rule that ends a search before its budget is used up. A subclass defines `should_stop`.
 
     Example:
@@ -320,7 +320,7 @@ class StopRule(Named, ABC):
         ...
 
 
-class Selection(Named, ABC):
+class Selection(Named, HintsKeywords, ABC):
     """A method to choose an answer from candidates. A subclass defines `select`; the rest has defaults.
 
     Attributes:

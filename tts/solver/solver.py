@@ -17,7 +17,7 @@ from tts.backends.base import Sampling, sampling_with
 from tts.budget.account import Account, read_limits
 from tts.budget.budget import Budget
 from tts.checks import check_int, check_problem
-from tts.errors import ConfigError, TTSError, VerifierError, shown
+from tts.errors import ConfigError, HintsKeywords, TTSError, VerifierError, hint_methods, shown
 from tts.logs import get_logger
 from tts.models import registry
 from tts.models.registry import ModelRecord
@@ -53,7 +53,8 @@ BudgetLike = Budget | Account | float | Mapping[str, float]
 ExpectedTokens = int | Callable[[Problem], int]
 
 
-class Solver:
+@hint_methods
+class Solver(HintsKeywords):
     """Models, verifiers and a task, kept ready to solve problems; a context manager.
 
     Args:

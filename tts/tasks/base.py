@@ -24,13 +24,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from tts.errors import HintsKeywords
 from tts.registry import ClassName
 from tts.renamed import refuse_old_names
 from tts.tasks.framing import OPEN_ENDED, Framing
 from tts.types import Problem, Prompt
 
 
-class Task(ABC):
+class Task(HintsKeywords, ABC):
     """Problems of one kind, for a chat model. A subclass defines `extract`; the rest has defaults.
 
     Attributes:

@@ -44,7 +44,7 @@ from tts.backends.base import Backend, Reply, Sampling
 from tts.blame import Blame
 from tts.budget.budget import Rates
 from tts.checks import check_int, check_parameters, check_text
-from tts.errors import ConfigError, VerifierError, shown
+from tts.errors import ConfigError, HintsKeywords, VerifierError, shown
 from tts.models.registry import ModelRecord
 from tts.registry import ClassName
 from tts.renamed import refuse_old_names
@@ -263,7 +263,7 @@ class Traits:
                 raise ConfigError(f"the trait {name} is {shown(value)}, but must be a {kind.__name__} or None")
 
 
-class Verifier(ABC):
+class Verifier(HintsKeywords, ABC):
     """Scores trajectories of a problem. A subclass defines `score`; the rest has defaults.
 
     Attributes:

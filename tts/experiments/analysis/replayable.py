@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
+from tts.errors import HintsKeywords, hint_methods
 from tts.experiments.analysis.averaging import Unit
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.replay import DRAWS, Prices, ReplayedCurve, fitting_strategies, replay, sizes_of, unanswered
@@ -18,7 +19,8 @@ class PartialResults(UserWarning):
     """A table, figure or replay lacks some of a study's results. The text says how many, and why."""
 
 
-class Replayable(ABC):
+@hint_methods
+class Replayable(HintsKeywords, ABC):
     """Has recorded samples of problems."""
 
     @abstractmethod

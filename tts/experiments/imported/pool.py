@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tts.errors import hint_methods
 from tts.experiments.analysis.points import points_of
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.replay import ReplayedCurve
@@ -20,6 +21,7 @@ from tts.experiments.output.tables import Form, written
 from tts.experiments.store.store import Store, default_store
 
 
+@hint_methods
 class Pool(Replayable):
     """Recorded samples of many problems, for selections and stop rules to be evaluated on without new tokens.
 
