@@ -157,7 +157,7 @@ def figure(name: str, *, fresh: bool = False) -> Figure:
         return Figure((ROOT / "docs" / "pictures" / f"{name}.svg").read_text(encoding="utf-8"), caption, ())
     solved = setting.solved()
     if name in STRATEGIES.names() or name in STOP_RULES.names():
-        picture = solved.trace.to_svg()
+        picture = solved.trace.to_svg("still")
     else:
         picture = bars(solved, scored=name in VERIFIERS.names())
     return Figure(picture, caption, [f"Spent: {spent(solved)}."])

@@ -18,9 +18,20 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 import site_reference  # noqa: E402 - it lies beside this file
 from mkdocs.structure.files import File  # noqa: E402
 
+_METHODS = "reference/methods.md"
+_BOOSTS = {"decisions": 0.05, "results": 0.5}  # in the search: records of why and of what was measured come after pages that are for use
 _ITEM = re.compile(r"( *)([-*]|\d+\.) ")
 _FENCE = re.compile(r" *```")
 _PATH = re.compile(r"`docs/([\w./-]+?)(\.md|/)`")
+
+
+def on_config(config: Any) -> Any:
+    """Put the pages of methods into the navigation, below the table of all."""
+    for entry in config["nav"]:
+        for section, pages in entry.items():
+            if section == "Reference":
+                entry[section] = [{"Methods": site_reference.navigation()} if page == {"Methods": _METHODS} else page for page in pages]
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -32,7 +43,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, *, page: Any, files: Any, **_: Any) -> str:
     """Return a page's text as Python-Markdown reads it."""
-    if page.file.src_uri == "reference/methods.md":
+    folder = posixpath.dirname(page.file.src_uri)
+    if folder in _BOOSTS:
+        page.meta["search"] = {"boost": _BOOSTS[folder]}
+    if page.file.src_uri == _METHODS:
         markdown = site_reference.linked_table(markdown)
     return "\n".join(_readable([_linked(line, page.file.src_uri, files) for line in markdown.split("\n")]))
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 _ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
+_ARXIV = re.compile(r"(?<![\w./])\d{4}\.\d{4,5}(?![\w])")
 _COLUMNS = ("Paper", "Needs", "Cost", "Pays", "Measured")
 _WHERE = {
     "methods": "methods.md", "second wave": "second_wave.md", "selections": "selections.md", "splits": "splits.md",
@@ -35,10 +36,26 @@ def linked_table(markdown: str) -> str:
     """Return the table of methods, in which names are links to their pages, and measurements to theirs."""
 
     def row(found: re.Match[str]) -> str:
-        *cells, measured = found[2].split(" | ")
-        return f"| [`{found[1]}`](methods/{found[1]}.md) | {' | '.join(cells)} | {_measured(measured, '../results')} |"
+        paper, *cells, measured = found[2].split(" | ")
+        row = [f"[`{found[1]}`](methods/{found[1]}.md)", linked_papers(paper), *cells, _measured(measured, "../results")]
+        return f"| {' | '.join(row)} |"
 
     return _ROW.sub(row, markdown)
+
+
+def linked_papers(text: str) -> str:
+    """Return a text in which numbers of arXiv are links to their papers."""
+    return _ARXIV.sub(lambda found: f"[{found[0]}](https://arxiv.org/abs/{found[0]})", text)
+
+
+def navigation() -> list[dict[str, Any]]:
+    """Return the entries of the side navigation for methods: all of them, then the pages by kind."""
+    from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
+    from tts.verifiers import VERIFIERS
+
+    kinds = {"Strategies": STRATEGIES, "Stop rules": STOP_RULES, "Selections": SELECTIONS, "Verifiers": VERIFIERS}
+    of_kinds = [{title: [{name: f"reference/methods/{name}.md"} for name in table.entries]} for title, table in kinds.items()]
+    return [{"All methods": "reference/methods.md"}, *of_kinds]
 
 
 def _measured(cell: str, folder: str) -> str:
@@ -67,7 +84,7 @@ def _boxes(text: str) -> dict[str, str]:
 def _cells(row: str) -> list[str]:
     """Return a row of the table of methods as a table of its own."""
     cells = row.split(" | ")
-    cells[-1] = _measured(cells[-1], "../../results")
+    cells[0], cells[-1] = linked_papers(cells[0]), _measured(cells[-1], "../../results")
     return [f"| {' | '.join(_COLUMNS)} |", "| :-- | :-- | :-- | :-- | :-- |", f"| {' | '.join(cells)} |", ""]
 
 
@@ -78,7 +95,7 @@ def _method(root: Path, title: str, place: str, begin: Sequence[str], boxes: Map
     if not path.exists():
         path = path.with_suffix("") / "__init__.py"
     source = path.read_text(encoding="utf-8")
-    lines = ["---", "hide: [navigation, toc]", "---", f"# {title[0].upper()}{title[1:]}", "", "[All methods](../methods.md)", ""]
+    lines = ["---", "hide: [toc]", "---", f"# {title[0].upper()}{title[1:]}", "", "[All methods](../methods.md)", ""]
     lines += [
         *begin,
         "## Parameters",

@@ -110,9 +110,55 @@ def test_a_methods_page_has_its_cost_and_its_figure(site: Path, name: str) -> No
     assert f"<code>python scripts/site_figures.py {name}" in text
     drawn = (site / "reference" / "methods" / f"{name}.svg").read_text(encoding="utf-8")
     assert "prefers-color-scheme:dark" in drawn
+    assert "animation" not in drawn
     assert 'viewBox="0 0 640 ' in drawn
     assert not re.search(r"<script|href=", drawn)
     assert len(drawn) < 40_000
+
+
+@pytest.mark.parametrize("name", [name for registry in (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS) for name in registry.entries])
+def test_a_methods_page_writes_out_what_it_inherits_and_links_its_paper_and_the_others(site: Path, name: str) -> None:
+    page = site / "reference" / "methods" / f"{name}.html"
+    text = shown(page)
+    parameters = text.partition("A parameter outside of its range")[2].partition('id="our-code"')[0]
+    assert not re.search(r"[;:–-] as in <code>", parameters), name
+    cited = re.findall(r"(?<![\w./])\d{4}\.\d{4,5}(?!\w)", re.search(r"<tbody>.*?</tbody>", text, re.DOTALL)[0])
+    assert all(f'href="https://arxiv.org/abs/{number}"' in text for number in cited), name
+    other = "beam" if name != "beam" else "rebase"
+    navigation = page.read_text(encoding="utf-8").partition('data-md-type="navigation"')[2].partition("<article")[0]
+    assert f'href="{other}.html"' in navigation or "Strategies" in navigation, name
+
+
+def test_parameters_of_bases_are_on_the_page(site: Path) -> None:
+    text = re.sub(r"<[^>]+>", "", shown(site / "reference" / "methods" / "beam.html"))
+    for words in ("max_steps", "steps of a path, the last of which runs to the end of the solution", "paths at each level, at least 1"):
+        assert words in text, words
+
+
+def test_measurements_have_a_heading_of_their_own_and_records_come_last_in_the_search(site: Path) -> None:
+    home = (site / "index.html").read_text(encoding="utf-8")
+    tabs = re.findall(r'class="md-tabs__link"[^>]*>\s*([\w-]+)', home)
+    assert tabs == ["Home", "Tutorials", "How-to", "Reference", "Explanation", "Measurements"]
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    boosts = {one["location"].partition("#")[0]: one.get("boost", 1) for one in index["docs"] if "boost" in one}
+    records = {one["location"].partition("#")[0] for one in index["docs"] if one["location"].startswith("decisions/0")}
+    assert len(records) > 50
+    assert all(boosts[record] < 0.1 for record in records)
+
+
+def test_links_are_named_by_what_they_lead_to() -> None:
+    for page in (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"):
+        if not {"results", "decisions"} & set(page.parts):
+            vague = re.findall(r"\[((?:this|its|the) page|here|results|below|page)\]\(", page.read_text(encoding="utf-8"), re.IGNORECASE)
+            assert vague == [], page
+
+
+def test_the_example_of_a_study_is_code(site: Path) -> None:
+    text = (site / "reference" / "python" / "studies.html").read_text(encoding="utf-8")
+    own = text.partition('id="tts.Study"')[2].partition('id="tts.Study.run"')[0]
+    shown_code = re.sub(r"<[^>]+>", "", "".join(re.findall(r"<pre>.*?</pre>", own, re.DOTALL)))
+    assert "study = tts.Study(" in shown_code
+    assert "tts.Study(" not in re.sub(r"<[^>]+>", "", re.sub(r"<pre>.*?</pre>", "", own, flags=re.DOTALL)).partition("Parameters")[0]
 
 
 def test_a_figure_is_the_same_again(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +213,51 @@ def test_the_search_finds_pages_that_are_opened_as_files(site: Path, name: str, 
         page.until(f"{results}.some(one => one.href.startsWith({json.dumps(wanted)}))")
         assert page.log == []
         assert [url for url in page.urls if not url.startswith(("file:", "data:"))] == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_the_search_finds_what_newcomers_look_for(site: Path, tmp_path: Path) -> None:
+    wanted = {
+        "quickstart": "tutorials/first_solve.html", "timeout": "how-to/troubleshooting.html", "pandas": "how-to/studies.html",
+        "latex": "how-to/studies.html", "troubleshooting": "how-to/troubleshooting.html", "install": "how-to/install.html",
+    }  # fmt: skip
+    results = "[...document.querySelectorAll('.md-search-result__item > .md-search-result__link')].map(one => one.href)"
+    with tab(tmp_path) as page:
+        for word, place in wanted.items():
+            page.send("Page.navigate", url=(site / "index.html").as_uri() + f"?{word}")
+            page.until(f"location.search === '?{word}' && document.readyState === 'complete'")
+            page.run("document.querySelector('[data-md-component=search-query]').focus()")
+            page.type(word)
+            page.press("End")
+            address = json.dumps((site / place).as_uri())
+            page.until(f"{results}.slice(0, 5).some(one => one.startsWith({address}))")
+            assert not any("/decisions/" in one for one in page.run(f"{results}.slice(0, 3)")), word
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_code_fits_its_page(site: Path, tmp_path: Path) -> None:
+    pages = (
+        "index",
+        "tutorials/first_solve",
+        "tutorials/scaling_curve",
+        "how-to/studies",
+        "how-to/gateway",
+        "reference/methods/beam",
+        "guide",
+    )
+    wide = "[...document.querySelectorAll('pre > code')].filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent)"
+    with tab(tmp_path) as page:
+        page.send("Emulation.setDeviceMetricsOverride", width=1400, height=900, deviceScaleFactor=1, mobile=False)
+        for name in pages:
+            page.send("Page.navigate", url=(site / f"{name}.html").as_uri())
+            page.until(f"location.pathname.endsWith({json.dumps(name + '.html')}) && document.readyState === 'complete'")
+            assert page.run(wide) == [], name
+
+
+def test_what_commands_print_fits_a_page() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        for shown_block in re.findall(r'```text title="Output"\n(.*?)```', page.read_text(encoding="utf-8"), re.DOTALL):
+            assert max(map(len, shown_block.splitlines())) <= 100, page
 
 
 FOCUSED = """(() => {

@@ -39,14 +39,19 @@ def test_one_is_shown_with_everything_it_says_of_itself(tts, name):
     assert result.exit_code == 0
     for parameter in inspect.signature(made).parameters.values():
         assert f"{parameter.name}={parameter.default!r}" in flat
-    for said in (inspect.getdoc(made), inspect.getdoc(inspect.getmodule(made))):
+    assert " ".join(inspect.getdoc(inspect.getmodule(made)).split()) in flat
+    before, _, rest = inspect.getdoc(made).partition("Args:\n")
+    after = rest[rest.index("\n\n") :] if rest else ""
+    for said in (before, after):
         assert " ".join(said.split()) in flat
 
 
 def test_what_it_inherits_is_shown_behind_its_own(tts):
     flat = " ".join(tts("strategies", "rebase").stdout.split())
     assert flat.startswith("strategy rebase(balance_temperature=0.2, n=None, temperature=None, max_steps=40,")
-    assert "Wide: Args: n: paths at each level, at least 1;" in flat
+    assert " n: continuations at the first level, and paths to bring to an end" in flat
+    assert " max_steps: steps of a path, the last of which" in flat
+    assert "as in `" not in flat
 
 
 def test_an_unknown_name_is_answered_with_the_nearest(tts, assert_error):

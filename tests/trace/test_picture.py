@@ -35,6 +35,15 @@ def test_shared_tokens_are_those_of_the_ledger(strategy: str) -> None:
     assert (held, alone - held) == (found.usage.peak_kv_tokens, found.usage.saved_kv_tokens)
 
 
+def test_a_still_tree_is_the_whole_one_and_does_not_move() -> None:
+    found = searched("beam(n=8) | weighted")
+    still, grown = found.trace.to_svg("still"), found.trace.to_svg()
+    assert "animation" in grown
+    assert "animation" not in still
+    assert texts(still) == texts(grown)
+    assert still.count("<circle") == grown.count("<circle")
+
+
 def test_the_budget_is_that_of_the_ledger() -> None:
     found = searched("beam(n=8) | weighted")
     shown = texts(found.trace.to_svg("budget"))
@@ -114,5 +123,5 @@ def test_a_picture_is_saved_by_its_ending(tmp_path: Path) -> None:
     found = searched("beam(n=4) | weighted")
     found.trace.save(tmp_path / "search.svg")
     assert (tmp_path / "search.svg").read_text(encoding="utf-8") == found.trace.to_svg("tree")
-    with pytest.raises(tts.ConfigError, match="picture is 'forest', but must be 'tree', 'kv' or 'budget'"):
+    with pytest.raises(tts.ConfigError, match="picture is 'forest', but must be 'tree', 'still', 'kv' or 'budget'"):
         found.trace.to_svg("forest")  # type: ignore[arg-type]

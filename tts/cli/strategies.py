@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tts.cli.terminal import output, table
 from tts.display import one_visible_line, visible
+from tts.docstrings import whole_docstring
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,7 +105,8 @@ def _show(name: str, console: Console) -> None:
 def _show_part(kind: str, name: str, made: Any, console: Console) -> None:
     module = inspect.getmodule(made)
     console.print(f"{kind} {name}({', '.join(_parameters(made))})\n")
-    for text in (_doc(made), *_inherited(made), "" if module is None else inspect.getdoc(module) or ""):
+    told = whole_docstring(made, find_part) if isinstance(made, type) else _doc(made)
+    for text in (told, "" if module is None else inspect.getdoc(module) or ""):
         if text:
             console.print(visible(text) + "\n", soft_wrap=True)
 
@@ -118,11 +119,17 @@ def _parameters(made: Any) -> list[str]:
     return [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in found]
 
 
-def _inherited(made: Any) -> list[str]:
-    """Return the documentation of parameters from the bases of a class."""
-    bases = inspect.getmro(made)[1:] if isinstance(made, type) else ()
-    said = [(base.__name__, re.search(r"^Args:\n(?: {4}.*\n?)+", _doc(base), re.MULTILINE)) for base in bases]
-    return [f"{name}: {args[0].rstrip()}" for name, args in said if args]
+def find_part(name: str) -> type | None:
+    """Return the class of a part by its registered name, or by its own; None: there is none."""
+    from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
+    from tts.verifiers import VERIFIERS
+
+    for names in (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS):
+        for key, place in names.entries.items():
+            if name in (key, place.rpartition(":")[2]):
+                made = names.get(key)
+                return made if isinstance(made, type) else None
+    return None
 
 
 def _doc(made: Any) -> str:

@@ -46,12 +46,6 @@ if TYPE_CHECKING:
 class Study(Replayable):
     """A scaling study: every combination of model, problem, strategy, budget and seed is one cell, run once and kept in a store.
 
-        study = tts.Study(name="first", models="pocket", problems={"dataset": "arithmetic", "limit": 50},
-                          strategies=["best_of_n | majority", "best_of_n | weighted"], budgets={"samples": [1, 2, 4, 8]}, seeds=3)
-        study.run()
-        print(study.table())
-        study.plot("curve.png", x="samples")
-
     Args:
         settings: the keys of a study's file, with the same values (docs/how-to/studies.md): `name`, `models`, `problems`, `strategies` and
             `budgets` are required; `task`, `seeds`, `verifiers`, `sampling`, `allow_oracle`, `record` and `concurrency` are optional.

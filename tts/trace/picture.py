@@ -17,15 +17,21 @@ MOST_NODES = 600  # in a picture; more could not be distinguished
 _LEFT, _TREE, _STEPS = 24, 340, 372  # the tree's left and right end; where the steps of the answer begin
 _LEVEL = 62  # between levels
 _SECONDS = 4.0  # until the last wave
-_GROWTH = """\
+_GROWTH_COLOURS = """\
 .edge{stroke:var(--line);stroke-width:1.5;fill:none}.node{fill:var(--accent);stroke:var(--accent);stroke-width:1.5}
 .path{stroke:var(--win);stroke-width:4;fill:none}
 .way{stroke:var(--win);stroke-width:3}
+"""
+_STILL = ".out{opacity:.3}\n"
+_GROWTH = (
+    _GROWTH_COLOURS
+    + """\
 g{animation:come .4s var(--t) both}
 .out{opacity:.3;animation:come .4s var(--t) both,go .4s var(--p) forwards}
 @keyframes come{from{opacity:0}to{opacity:1}}@keyframes go{from{opacity:1}to{opacity:.3}}
 @media(prefers-reduced-motion:reduce){g,.out{animation:none}}
 """
+)
 _BLOCKS = ".block{fill:var(--wash);stroke:var(--accent);stroke-width:1.5}\n"
 _AREAS = """\
 .made{fill:var(--accent);fill-opacity:.75}.read{fill:var(--other);fill-opacity:.75}
@@ -44,11 +50,12 @@ class _Tree(NamedTuple):
     waves: int
 
 
-def growth(record: Mapping[str, Any], winner: int | None) -> str:
+def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = True) -> str:
     """Return the tree as it grew, within five seconds, once. A node's fill is its last score; pruned ones fade.
 
     Args:
         record: `Trace.to_dict`. winner: the node that the answer was taken from. Of more than `MOST_NODES` nodes the first are shown.
+        animated: Whether it grows; if not, it is the whole tree from the first moment on.
     """
     tree = _read(record["nodes"])
     way = _way(tree, winner)
@@ -91,7 +98,13 @@ def growth(record: Mapping[str, Any], winner: int | None) -> str:
         svg.words(_LEFT, bottom + 3 * svg.LETTER, f"{shown}, {pruned:,} pruned; fill: the last score", "soft"),
     ]
     description = f"{shown}, {pruned} of them pruned, by {record['strategy']}; {answer}."
-    return svg.document(bottom + 4 * svg.LETTER, f"The tree of a search: {record['problem']}", description, body, _GROWTH)
+    return svg.document(
+        bottom + 4 * svg.LETTER,
+        f"The tree of a search: {record['problem']}",
+        description,
+        body,
+        _GROWTH if animated else _STILL + _GROWTH_COLOURS,
+    )
 
 
 def sharing(record: Mapping[str, Any]) -> str:

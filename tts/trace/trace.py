@@ -169,24 +169,25 @@ class Trace:
         """Return one self-contained page: the tree with scores and tokens, the answer, the ledger. It loads nothing else."""
         return render(self.to_dict(), winning_node(self))
 
-    def to_svg(self, picture: Literal["tree", "kv", "budget"] = "tree") -> str:
+    def to_svg(self, picture: Literal["tree", "still", "kv", "budget"] = "tree") -> str:
         """Return a picture in SVG, for light and dark pages, of 640 units across.
 
         Args:
-            picture: "tree": the tree as it grew, animated once for at most five seconds; the first 600 nodes of larger ones. "kv": tokens
-                of keys and values that live paths share, where the most were live. "budget": tokens spent after each call.
+            picture: "tree": the tree as it grew, animated once for at most five seconds; the first 600 nodes of larger ones. "still": the
+                same tree without movement. "kv": tokens of keys and values that live paths share, where the most were live. "budget":
+                tokens spent after each call.
 
         Raises:
             ConfigError: there is no such picture.
         """
         record = self.to_dict()
-        if picture == "tree":
-            return pictures.growth(record, winning_node(self))
+        if picture in ("tree", "still"):
+            return pictures.growth(record, winning_node(self), animated=picture == "tree")
         if picture == "kv":
             return pictures.sharing(record)
         if picture == "budget":
             return pictures.spending(record)
-        raise ConfigError(f"picture is {shown(picture)}, but must be 'tree', 'kv' or 'budget'")
+        raise ConfigError(f"picture is {shown(picture)}, but must be 'tree', 'still', 'kv' or 'budget'")
 
     def save(self, path: str | Path) -> None:
         """Write the trace as HTML, JSON or SVG (its tree), by the ending of the path.

@@ -36,7 +36,7 @@ class EntropicParticleFilter(ParticleMethod):
         least_ess: the temperature is above 1 only where ESS is below this share of N, in [0, 1]; 0: never, which is particle filtering.
         early: the temperature is above 1 only before this share of T steps, in [0, 1].
         horizon: T, at least 1; None: the mean number of steps of the solutions so far, and before any the task's typical number.
-        resampling: as in `ParticleMethod`, "systematic" by default. resample_below, target, twist, lookahead and the rest: as there.
+        resampling: as in `ParticleMethod`, "systematic" by default. resample_below, target, twist, lookahead: as in `ParticleMethod`.
 
     Cost: as particle filtering.
     Random: the ancestors, addressed by step.

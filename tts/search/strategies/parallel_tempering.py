@@ -32,7 +32,7 @@ class ParallelTempering(ParticleMethod):
         chains: M, at least 1; 1 is particle Gibbs. sweeps: S, at least 1.
         hottest: temperature of the first chain's weights, as a multiple of the last one's, at least 1; between them a geometric ladder.
         weight_temperature: of the last, coldest chain's weights.
-        resample_below, target, twist, lookahead and the rest: as in `ParticleMethod`; n is shared out over chains and sweeps.
+        n: as in `ParticleMethod`, shared out over chains and sweeps.
 
     Cost: n x sweeps x chains solutions, less the references; verifier calls as in particle filtering, for each sweep of each chain.
     Random: the ancestors, addressed by chain, sweep and step, the references and the swaps.

@@ -28,7 +28,7 @@ class ParticleGibbs(ParticleMethod):
     Args:
         sweeps: S in the paper, at least 1; 1 is particle filtering.
         weight_temperature: of the weights (tau). returned: "all": what every sweep ended with; "last": the last one alone.
-        resample_below, target, twist, lookahead and the rest: as in `ParticleMethod`; n is shared out over the sweeps.
+        n: as in `ParticleMethod`, shared out over the sweeps.
 
     Cost: n x sweeps solutions, less the references; verifier calls as in particle filtering, for each sweep.
     Random: the ancestors, addressed by sweep and step, and the references.
