@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tts
+from research.stamps import made_by
 from tts import tasks
 from tts.allocator.performance import PerformanceModel
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -185,7 +186,7 @@ def page(found: Mapping[str, Asked], given: Sequence[Problem], samples: int, com
     half = len(given) // 2
     known, test = [one.of(slice(half)) for one in found.values()], [one.of(slice(half, None)) for one in found.values()]
     dear = max(float(one.cost.mean()) for one in known)
-    yield from ("# Cascades over priced models", "", f"Made by `{command}`.", "")
+    yield from ("# Cascades over priced models", "", made_by(command), "")
     yield f"- {half} problems to choose thresholds on, {len(given) - half} to test; {samples} samples of each model that is asked."
     prices = ", ".join(
         f"`{role}` ({accuracy:.0%} of steps right, ${dollars} a million tokens)" for role, (accuracy, dollars) in MODELS.items()

@@ -26,6 +26,7 @@ import numpy as np
 from research.allocation.pair import studies
 from research.claims import plans
 from research.methods import running
+from research.stamps import made_by
 from tts.allocator.difficulty import Floats
 from tts.experiments.analysis.curves import Curve, curves_of
 from tts.experiments.store.store import Store, default_store
@@ -118,7 +119,7 @@ def page(found: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: 
     yield from (
         "# `auto` on countdowns, beside the methods that it chooses from",
         "",
-        f"Made by `{command}`.",
+        made_by(command),
         "",
         f"- Problems: {problems} countdowns of {plans.NUMBERS} numbers of the test split. Budgets are hard limits on all tokens of a",
         "  problem, those of the verifier included.",

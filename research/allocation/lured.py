@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from research.allocation.toy.world import MOST, World
+from research.stamps import made_by
 from tts.allocator.auto import Auto
 from tts.allocator.difficulty import Floats, Population, Whole
 
@@ -118,7 +119,7 @@ def page(lines: list[Line], command: str, problems: int, seeds: int) -> Iterator
     yield from (
         "# When votes cannot be trusted",
         "",
-        f"Made by `{command}`.",
+        made_by(command),
         "",
         "Votes show how often answers are given, and never which of them is right. Two problems look alike where one gives the right",
         "answer half of the time and a wrong one 15 % of the time, and the other the reverse. No number of samples tells them apart.",

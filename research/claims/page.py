@@ -12,6 +12,7 @@ from research.claims.claims import Claim
 from research.claims.measuring import Choices, Curves, Measured
 from research.claims.reasons import reasons
 from research.methods.writing import code, share
+from research.stamps import made_by
 from tts.allocator import shipped
 from tts.experiments.analysis.curves import Curve
 from tts.statistics import clustered_mean
@@ -69,7 +70,7 @@ def _head(title: str, measured: Measured, command: str) -> Iterator[str]:
     yield from (
         f"# {title}",
         "",
-        f"Made by `{command}`.",
+        made_by(command),
         "",
         f"- Problems: {measured.problems} countdowns of {plans.NUMBERS} numbers of the test split, {measured.seeds} seed(s).",
         f"- Hard limits on generated tokens: {', '.join(map(str, plans.BUDGETS))}. Tokens and FLOPs include those of the process model.",

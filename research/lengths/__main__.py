@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import tts
+from research.stamps import made_by
 from tts.experiments import datasets
 
 MEDIAN, SPREAD = 600, math.log(4000 / 600) / 1.6448536
@@ -116,7 +117,7 @@ def page(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:
     """Return the page of results."""
     lines = [
         "# Solutions of unknown length", "",
-        "Made by `python -m research.lengths`. " + ("The column *before* is of revision a89fcf3, which cut rows." if before else ""), "",
+        made_by("python -m research.lengths"), *(["The column *before* is of revision a89fcf3, which cut rows."] if before else []), "",
         "## A function model with lognormal lengths", "",
         f"Median {MEDIAN} tokens, 95th percentile 4,000; the task's constant is 256. {after['lengths'][0]['seeds']} seeds a row.",
         "*In answers* is the share of the tokens spent that are in candidates with an answer, with its 95 % interval over seeds.", "",

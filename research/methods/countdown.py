@@ -26,6 +26,7 @@ from research.pocket.evaluate.intervals import Intervals
 from research.pocket.evaluate.problems import Cell, Item
 from research.pocket.gates.drawing import draw_problems
 from research.pocket.train.reach import leads
+from research.stamps import made_by
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, TTSError
 from tts.randomness import hash64
@@ -146,7 +147,7 @@ def page(made: Sequence[Row], problems: int, seeds: int, options: str = "") -> s
     lines = [
         "# Search methods on countdowns of four numbers",
         "",
-        f"Made by `python -m research.methods.countdown --problems {problems} --seeds {seeds}{options}`.",
+        made_by(f"python -m research.methods.countdown --problems {problems} --seeds {seeds}{options}"),
         f"Fresh test problems, {seeds} seed(s);",
         "hard limits on generated tokens; accuracy in percent with 95 % intervals, resampled by problem. MFLOPs are of a problem,",
         "those of the process model included; the solver's verdicts cost none. Parameters are defaults, not tuned.",

@@ -15,6 +15,7 @@ from research.methods.choosing import Choices
 from research.methods.claims import points
 from research.methods.measuring import paired
 from research.methods.writing import share
+from research.stamps import made_by
 from tts.experiments.analysis.curves import Curve, curves_of
 from tts.experiments.output import plots
 from tts.experiments.store.store import Store
@@ -175,7 +176,7 @@ def page_of(rows: Sequence[Row], asked: StudyConfig, choices: Choices, limit: in
     yield from (
         "# Verifiers as guides, on the embedded pair",
         "",
-        f"Made by `python -m research.methods.verifiers --compare --limit {limit} --seeds {seeds}`.",
+        made_by(f"python -m research.methods.verifiers --compare --limit {limit} --seeds {seeds}"),
         "",
         f"- Problems: {limit} of the test split, plain expressions of {', '.join(map(str, choices.operations))} operations; {seeds} seeds. "
         "The parameters of the searches were chosen on the validation split, with the process model as their guide.",

@@ -17,7 +17,7 @@ from research.methods import plans, running
 from research.methods.choosing import Choices, is_named
 from tts.experiments.analysis.curves import Curve, curves_of
 from tts.experiments.analysis.pools import pool_study, pools_of
-from tts.experiments.analysis.replay import COVERAGE, replay
+from tts.experiments.analysis.replay import CHANCE, COVERAGE, replay
 from tts.experiments.store.store import Store
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.record import Result
@@ -26,6 +26,7 @@ from tts.statistics import Difference, Estimate, holm, paired_difference
 TRACED = 20  # problems whose searches are recorded, for their live tokens
 BASELINE = "weighted"  # the name of the baseline among the replayed
 LIVE_BASELINE = "best_of_n"  # the same under the hard limit that every live method has
+LIVE_BASELINES = (LIVE_BASELINE, "best_of_n, best")  # of which the more accurate one at a budget is what live methods are held against
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class Row:
         name: of the method. size: the budget, in plain samples' worth. kind: live or replayed.
         peak: most distinct tokens that were live at once. kept: distinct tokens of the live set, over the levels of a search.
         limit: the budget in generated tokens. stops: runs by why they stopped. difference: to the baseline, paired by problem.
-        p: of it, corrected over the method's budgets.
+        p: of it, corrected over all methods and budgets.
     """
 
     name: str
@@ -109,7 +110,7 @@ def _plans_of(choices: Choices, study: str) -> dict[str, str]:
     if study == "methods-self-evaluated":
         return {name: plan for name, plan in chosen.items() if name.endswith(plans.SELF_EVALUATED)}
     left = {name: plan for name, plan in chosen.items() if name not in plans.KEPT and not name.endswith(plans.SELF_EVALUATED)}
-    return {"best_of_n": plans.BASELINE, **left}
+    return {**plans.LIVE, **left}
 
 
 def _studies(choices: Choices, problems: Mapping[str, object], limit: int, seeds: int) -> Iterator[StudyConfig]:
@@ -177,7 +178,7 @@ def _replayed(store: Store, number: int) -> Iterator[tuple[Row, Curve]]:
     """Yield a row for each selection and size, and its curve."""
     pools = pools_of(store.results(number)).pools
     sizes = sorted({*plans.BUDGETS, *(2**k for k in range(plans.POOL.bit_length()))})
-    names = {COVERAGE: COVERAGE, **{plan: name for name, plan in plans.REPLAYED.items()}}
+    names = {COVERAGE: COVERAGE, CHANCE: CHANCE, **{plan: name for name, plan in plans.REPLAYED.items()}}
     for one in replay(pools, list(names), sizes):
         name = names[one.curve.label]
         curve = dataclasses.replace(one.curve, label=name)
@@ -193,22 +194,23 @@ def _replayed(store: Store, number: int) -> Iterator[tuple[Row, Curve]]:
 
 
 def _compared(rows: Sequence[Row], curves: Mapping[str, Curve]) -> list[Row]:
-    """Return rows with their differences to the baseline of their kind at the same budget, corrected over the budgets of a method.
+    """Return rows with their differences to the baseline of their kind at the same budget, corrected over all rows.
 
-    Live methods are held against the live baseline, and that and what is replayed against the replayed one.
+    Live methods are held against the more accurate of the live baselines, and these and what is replayed against the replayed one.
     """
-    made: list[Row] = []
-    for name in dict.fromkeys(row.name for row in rows):
-        of = [row for row in rows if row.name == name]
-        if name in (BASELINE, COVERAGE):
-            made += of
-            continue
-        base = LIVE_BASELINE if of[0].kind == "live" and name != LIVE_BASELINE else BASELINE
-        places = {row.size: point for point, row in enumerate(row for row in rows if row.name == base)}
-        found = [paired(curves[name], point, curves[base], places[row.size]) for point, row in enumerate(of)]
-        corrected = holm([difference.p for difference in found]).tolist()
-        made += [dataclasses.replace(row, difference=d, p=p) for row, d, p in zip(of, found, corrected, strict=True)]
-    return made
+    places = {(row.name, row.size): point for name in curves for point, row in enumerate(one for one in rows if one.name == name)}
+    found: dict[int, Difference] = {}
+    for i, row in enumerate(rows):
+        if row.name not in (BASELINE, COVERAGE):
+            base = strongest(rows, row.size) if row.kind == "live" and row.name not in LIVE_BASELINES else BASELINE
+            found[i] = paired(curves[row.name], places[row.name, row.size], curves[base], places[base, row.size])
+    corrected = dict(zip(found, holm([difference.p for difference in found.values()]).tolist(), strict=True))
+    return [dataclasses.replace(row, difference=found.get(i), p=corrected.get(i)) for i, row in enumerate(rows)]
+
+
+def strongest(rows: Sequence[Row], size: int) -> str:
+    """Return the name of the more accurate of the live baselines at a budget; `weighted` among equals."""
+    return max(LIVE_BASELINES, key=lambda name: next(row.accuracy.value for row in rows if (row.name, row.size) == (name, size)))
 
 
 def paired(curve: Curve, point: int, other: Curve, other_point: int) -> Difference:

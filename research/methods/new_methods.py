@@ -20,6 +20,7 @@ import numpy as np
 
 import tts
 from research.recorded.pools import folder, pool
+from research.stamps import made_by
 from tts.errors import TTSError
 from tts.experiments.analysis.replay import ReplayedCurve
 from tts.randomness import hash64
@@ -149,7 +150,7 @@ def compare(rows: Mapping[str, Sequence[float]], base: str) -> dict[str, str]:
 def page(problems: int, draws: int) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from ("# Later selections and strategies beside their baselines", "")
-    yield from (f"Made by `python -m research.methods.new_methods --problems {problems} --draws {draws}`.", "")
+    yield from (made_by(f"python -m research.methods.new_methods --problems {problems} --draws {draws}"), "")
     yield "- Accuracy in percent and differences in points, with 95 % intervals by problem. One whose interval has 0 shows no gain."
     yield "- p: McNemar's exact test of the problems on which the two differ, not adjusted for the number of tests."
     yield "- The defaults of `pessimistic` and the temperature 0.1 of `weighted` were looked at on these pools, which favours them."

@@ -21,9 +21,14 @@ REPLAYED: Mapping[str, str] = {
     "weighted": BASELINE,
     "best of majority": "best_of_n | best_of_majority",
 }
+LIVE: Mapping[str, str] = {  # beside the methods whose parameters are chosen: the baselines under the hard limit, and a greedy sample
+    "best_of_n": BASELINE,
+    "best_of_n, best": "best_of_n | best",
+    "greedy": "single(temperature=0.0) | majority",
+}
 # What is live in the comparison, by the panel that it is drawn in; best_of_n beside its replay, for its live tokens.
 PANELS: Mapping[str, Sequence[str]] = {
-    "sampling": ("best_of_n", "adaptive", "early_pruning", "adaptive, self-evaluated", "early_pruning, self-evaluated"),
+    "sampling": (*LIVE, "adaptive", "early_pruning", "adaptive, self-evaluated", "early_pruning, self-evaluated"),
     "tree search": ("beam", "dvts", "rebase", "ets", "a_star", "mcts"),
     "particles": ("particle_filter", "particle_gibbs", "parallel_tempering", "entropic_particle_filter"),
     "sequential": ("sequential_revision", "semantic_entropy", "answer_convergence"),
@@ -68,7 +73,7 @@ def second_grids(chosen: Mapping[str, str]) -> dict[str, list[str]]:
 def self_evaluated_grids() -> dict[str, list[str]]:
     """Return the plans that are tried where the policy's own judgement guides."""
     return {
-        f"adaptive{SELF_EVALUATED}": [f"adaptive(threshold={t})" for t in (0.3, 0.5, 0.7)],
+        f"adaptive{SELF_EVALUATED}": [f"adaptive(threshold={t})" for t in (0.9, 0.99, 0.999)],
         f"early_pruning{SELF_EVALUATED}": [f"early_pruning(pruned={share}) | weighted" for share in (0.5, 0.75)],
     }
 

@@ -12,6 +12,7 @@ import numpy as np
 from research.methods import measuring, plans, running
 from research.methods.choosing import Choices
 from research.methods.writing import code, share
+from research.stamps import made_by
 from tts.experiments.analysis.comparing import gain, in_words
 from tts.experiments.analysis.curves import Curve, curves_of
 from tts.experiments.store.store import Store
@@ -57,7 +58,7 @@ def _by_error(path: Path, limit: int, seeds: int, jobs: int) -> Iterator[str]:
     yield from (
         "# Search methods by what their verifier is worth",
         "",
-        "Made by `python -m research.methods --reasons`.",
+        made_by("python -m research.methods --reasons"),
         "",
         "## A verifier whose errors are set",
         "",

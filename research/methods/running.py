@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from research.stamps import refuse_mixture
 from tts.experiments.run import runner
 from tts.experiments.run.progress import show_progress
 from tts.experiments.store.store import Store
@@ -40,8 +41,9 @@ def run(study: StudyConfig, path: Path, jobs: int) -> int:
     """Run what a study lacks, in so many processes, and return its number in the store.
 
     Raises:
-        SystemExit: it was interrupted, or cells failed.
+        SystemExit: it was interrupted, cells failed, or the store has results of another commit or result version.
     """
+    refuse_mixture(path)
     helpers = [multiprocessing.get_context("spawn").Process(target=_run, args=(study, path)) for _ in range(jobs - 1)]
     for helper in helpers:
         helper.start()

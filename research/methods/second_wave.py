@@ -24,23 +24,28 @@ from research.methods import running
 from research.methods.choosing import Choices, canonical
 from research.methods.measuring import paired
 from research.methods.plans import GUIDE
+from research.stamps import made_by
 from tts.errors import TTSError
 from tts.experiments.analysis.curves import Curve, curves_of
 from tts.experiments.store.store import Store, default_store
 from tts.statistics import Difference, holm
 
+NOTHING, CONTROL = "nothing", "control"
 PATH = "confidence(measure='logprob', over='sum')"
 VOTE, WEIGHTED = "best_of_n | majority", "best_of_n | weighted"
 # by what scores: plans, each held against the first of its group
 PLANS: dict[str, tuple[str, ...]] = {
-    "nothing": (
+    NOTHING: (
         VOTE,
         "mur(branching=4) | majority",
         "guided_by_gut | majority",
         "phi_decoding(beams=2, branching=2) | majority",
         "power_sampling(moves=2, block=16) | majority",
+        "power_sampling(moves=2) | majority",
+        "lookahead_power_sampling(block=16, branching=2, rollouts=2) | majority",
     ),
     PATH: (WEIGHTED, "best_of_n | majority_of_bests", "ab_mcts", "mur(branching=4, verifier='main') | weighted"),
+    CONTROL: (VOTE, WEIGHTED),  # scored by the process model: a difference that is known to be there, seen by the same means
     GUIDE: (
         "particle_filter | weighted",
         "particle_filter(resample_below=0.5) | weighted",
@@ -48,6 +53,7 @@ PLANS: dict[str, tuple[str, ...]] = {
         "particle_filter(target='last', twist=0.5) | weighted",
     ),
 }
+_POWER = (1.96 + 0.84) / (2 * 1.96)  # of an interval's length: a difference that is seen four times in five at the level of 5 %
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,21 +85,25 @@ def rows_of(curves: dict[str, Curve], plans: Sequence[str], budgets: Sequence[in
 
 def page(groups: dict[str, list[Row]], asked: str, *, limit: int, seeds: int, operations: Sequence[int]) -> Iterator[str]:
     """Yield the lines of the page."""
-    yield from ("# Methods of the second wave, on the embedded pair", "", f"Made by `python -m research.methods.second_wave {asked}`.", "")
+    yield from ("# Methods of the second wave, on the embedded pair", "", made_by(f"python -m research.methods.second_wave {asked}"), "")
     yield f"- {limit} problems of the test split, expressions of {min(operations)} to {max(operations)} operations; seeds: {seeds}."
     yield "- The budget holds all tokens: what is written, and what verifiers read. Spent: in the mean."
     yield "- Accuracy in percent, with 95 % intervals by problem. Difference: to the first row of its table, paired by problem, in points."
     yield "- p: sign-flip test, corrected by Holm over the rows of a table. Parameters were not tuned."
+    yield "- Detectable: a difference of so many points would be seen four times in five, at the level of 5 % of one test. A row whose"
+    yield "  interval has 0 shows no gain of that size, and says nothing of smaller ones. The control is a difference that is there."
     for verifier, rows in groups.items():
-        title = "Without scores" if verifier == "nothing" else f"Scored by `{verifier}`"
-        yield from ("", f"## {title}", "", "| plan | budget | spent | accuracy | difference | p |", "| :-- | --: | --: | :-- | :-- | --: |")
+        titles = {NOTHING: "Without scores", CONTROL: f"The control: a vote, and one weighted by `{GUIDE}`"}
+        yield from ("", f"## {titles.get(verifier, f'Scored by `{verifier}`')}", "")
+        yield from ("| plan | budget | spent | accuracy | difference | detectable | p |", "| :-- | --: | --: | :-- | :-- | --: | --: |")
         for row in rows:
-            gap, p = "–", "–"
+            gap, detectable, p = "–", "–", "–"
             if row.difference is not None:
                 mean = row.difference.mean
                 gap, p = f"{100 * mean.value:+.1f} [{100 * mean.low:+.1f}, {100 * mean.high:+.1f}]", f"{row.p:.3f}"
+                detectable = f"{100 * _POWER * (mean.high - mean.low):.1f}"
             plan = row.plan.replace("|", "\\|")
-            yield f"| `{plan}` | {row.budget} | {row.tokens:.0f} | {row.accuracy} | {gap} | {p} |"
+            yield f"| `{plan}` | {row.budget} | {row.tokens:.0f} | {row.accuracy} | {gap} | {detectable} | {p} |"
 
 
 def measured(verifier: str, options: argparse.Namespace, operations: Sequence[int]) -> list[Row]:
@@ -106,7 +116,7 @@ def measured(verifier: str, options: argparse.Namespace, operations: Sequence[in
         PLANS[verifier],
         {"tokens": options.budgets},
         seeds=options.seeds,
-        verifier="none" if verifier == "nothing" else verifier,
+        verifier={NOTHING: "none", CONTROL: GUIDE}.get(verifier, verifier),
     )
     path = options.store or default_store()
     number = running.run(study, path, options.jobs)

@@ -25,6 +25,7 @@ from research.methods import arguments as shared
 from research.methods import running, thresholds
 from research.methods.choosing import Choices
 from research.methods.measuring import paired
+from research.stamps import made_by
 from tts.errors import TTSError
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.replay import CHANCE, ReplayedCurve, replay
@@ -111,7 +112,7 @@ def page(
 ) -> Iterator[str]:
     """Yield the lines of the page; `chosen`: those of how rare an answer best-of-majority may keep."""
     num = len(pools[0].drawn)
-    yield from ("# Selections by score, on the embedded pair", "", f"Made by `python -m research.methods.selections {asked}`.", "")
+    yield from ("# Selections by score, on the embedded pair", "", made_by(f"python -m research.methods.selections {asked}"), "")
     yield f"- {len(pools)} problems of the test split, {num} samples each. A point is the mean over random subsets of a pool."
     yield "- Accuracy in percent, with 95 % intervals by problem. Difference: to the majority vote at the same N, paired, in points."
     yield f"- Log-probability of the path: `{PATH}`. Plus log-odds: of the process model, `{ROLES['both']}`."

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from research.methods import arguments as shared
 from research.methods import running
 from research.methods.choosing import Choices
+from research.stamps import made_by
 from tts.errors import ConfigError, TTSError
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.store.store import Store, default_store
@@ -146,7 +147,7 @@ def page(found: Grid, price: float, asked: str, about: str, *, measured: bool = 
     source = ", measured on the pool: the tokens of a verdict over those of a solution" if measured else ", as given"
     scale, exponent = law(found)
     totals, votes = sorted({total for total, _ in found}), sorted({v for _, v in found})
-    yield from ("# Solving or verifying", "", f"Made by `python -m research.methods.splits {asked}`.", "")
+    yield from ("# Solving or verifying", "", made_by(f"python -m research.methods.splits {asked}"), "")
     yield f"- {about}"
     yield "- A total of C pays S solutions with V verdicts each, S (1 + lambda V) = C; V = 0 is the plain vote."
     yield f"- lambda is {price:.3f}{source}."

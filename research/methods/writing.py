@@ -9,8 +9,10 @@ from pathlib import Path
 from research.methods import choosing, plans
 from research.methods.choosing import Choices, Tried
 from research.methods.claims import Claim, claims, points
-from research.methods.measuring import BASELINE, TRACED, Measured
+from research.methods.measuring import BASELINE, TRACED, Measured, strongest
+from research.stamps import made_by
 from tts.experiments.analysis.curves import Curve
+from tts.experiments.analysis.replay import CHANCE, COVERAGE
 from tts.experiments.output import plots
 from tts.statistics import Estimate
 
@@ -39,7 +41,7 @@ def _panels(curves: Mapping[str, Curve]) -> list[Curve]:
     """Return the curves by panel, the baseline in each."""
     made: list[Curve] = []
     for panel, names in plans.PANELS.items():
-        replayed = [*plans.REPLAYED, "pass@k"] if panel == "sampling" else [BASELINE]
+        replayed = [*plans.REPLAYED, CHANCE, COVERAGE] if panel == "sampling" else [BASELINE]
         shown = [curves[name] for name in (*replayed, *names)]
         made += [dataclasses.replace(_to_size(curve), group=panel) for curve in shown]
     return made
@@ -60,8 +62,8 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
     yield from (
         "# Search methods on the embedded pair",
         "",
-        f"Made by `python -m research.methods --limit {measured.problems} --seeds {measured.seeds}`. Why claims hold or not here is in "
-        "[methods_reasons.md](methods_reasons.md).",
+        made_by(f"python -m research.methods --limit {measured.problems} --seeds {measured.seeds}"),
+        "Why claims hold or not here is in [methods_reasons.md](methods_reasons.md).",
         "",
         f"- Problems: {measured.problems} of the test split, plain expressions of {_span(choices.operations)} operations with operands "
         f"to 99; {measured.seeds} seed(s). The range and all parameters were chosen on the validation split "
@@ -72,9 +74,12 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
         f"{choices.sample} tokens each ({', '.join(map(str, limits))}). Verifier tokens are counted beside it: total is both.",
         f"- Replayed rows are read from one pool of {plans.POOL} samples a problem and seed, at N samples, averaged over subsets; they may "
         "spend what a hard limit cuts off. All others are live. `best_of_n` is the live form of `weighted`. A single sample is N = 1.",
-        "- Accuracy: with 95 % intervals, resampled by problem. Difference: at the same budget, paired by problem, in points: of live "
-        "methods to `best_of_n`, the live one; of that and of what is replayed to `weighted`; p: sign-flip test, "
-        "corrected by Holm over the budgets of a method.",
+        "- Accuracy: with 95 % intervals, resampled by problem. Difference: at the same budget, paired by problem, in points. Live methods "
+        "are held against the live best-of-N by `weighted` or by `best`, whichever is more accurate at that budget: "
+        f"{_baselines(measured)}. These two and what is replayed are held against `weighted`. p: sign-flip test, corrected by Holm over "
+        "all rows of the table.",
+        "- `greedy` is one sample at temperature 0, and random choice any one of the samples. The process model has no text of its own to "
+        "write, so that it cannot be the policy at equal FLOPs.",
         "- Live KV: distinct tokens whose keys and values are alive, prompt included: at the peak, and the mean over levels of what a "
         f"method said it keeps (first seed; all problems for {' and '.join(plans.KEPT)}, {TRACED} for others; {NEVER}: it prunes nothing, "
         "or is replayed).",
@@ -101,7 +106,11 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
     yield from _table(measured)
     yield from ("", "## Who spends less than the budget, and why they stopped", "", *_unspent(measured))
     yield from ("", "## Plans", "", "| method | plan |", "| :-- | :-- |")
-    yield from (f"| {name} | {code(plan)} |" for name, plan in {**plans.REPLAYED, "best_of_n": plans.BASELINE, **choices.chosen}.items())
+    yield from (f"| {name} | {code(plan)} |" for name, plan in {**plans.REPLAYED, **plans.LIVE, **choices.chosen}.items())
+
+
+def _baselines(measured: Measured) -> str:
+    return ", ".join(f"`{plans.LIVE[strongest(measured.rows, size)].split(' | ')[1]}` at {size}" for size in plans.BUDGETS)
 
 
 def _span(operations: Sequence[int]) -> str:

@@ -20,6 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from research.recorded import page, pools, programs
+from research.stamps import made_by
 from tts.errors import TTSError
 from tts.experiments.store.store import default_store
 from tts.statistics import Estimate, clustered_mean, pass_at_k
@@ -48,7 +49,7 @@ def written(names: Sequence[str], draws: int, every: int, kept: Path, folder: Pa
     yield from (
         "# Recorded samples of real models",
         "",
-        f"Made by `python -m research.recorded --draws {draws} --every {every}{only}`.",
+        made_by(f"python -m research.recorded --draws {draws} --every {every}{only}"),
         "",
     )
     yield from (

@@ -158,7 +158,7 @@ def test_the_command_writes_its_choices_and_its_page(tmp_path: Path, monkeypatch
         monkeypatch.setattr(sys, "argv", ["claims", *options, *places])
         command.main()
     page = (tmp_path / "claims.md").read_text()
-    assert "Made by `python -m research.claims --problems 2 --seeds 1`." in page
+    assert "Made by `python -m research.claims --problems 2 --seeds 1` (result version " in page
     for letter in "abcdefg":
         assert f"- ({letter}) " in page
     for verifier in ("learnt", "exact", "flipped 15 %"):

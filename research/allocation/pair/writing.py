@@ -11,6 +11,7 @@ from research.allocation.pair.measuring import AUTO, SHARES, SIZES, UNIFORM, USD
 from research.allocation.pair.restarting import Restarts
 from research.methods.claims import points
 from research.methods.writing import NEVER, code, share
+from research.stamps import made_by
 from tts.allocator import shipped
 from tts.experiments.analysis.comparing import amount, in_words
 from tts.experiments.analysis.curves import AXES, Curve
@@ -61,7 +62,7 @@ def _head(compared: Compared) -> Iterator[str]:
     model = shipped.load("pocket")
     yield "# The allocator on the embedded pair"
     yield ""
-    yield "Made by `python -m research.allocation.pair`; the performance model by `python -m research.allocation.pair --fit`."
+    yield made_by("python -m research.allocation.pair", "; the performance model by `python -m research.allocation.pair --fit`")
     yield ""
     yield (
         f"- Problems: {compared.problems} of the test split, plain expressions of 1 to 10 operations, as many of each; "

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from research.allocation.toy.reliability import Told
+from research.stamps import made_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +54,7 @@ class Page:
         self._lines = [
             "# The allocator on a toy world of known truth",
             "",
-            "Made by `python -m research.allocation.toy --seeds 0,1,2 --out docs/results/allocator_toy.md`.",
+            made_by("python -m research.allocation.toy --seeds 0,1,2 --out docs/results/allocator_toy.md"),
             "",
             f"- Problems: {problems}, of mixed difficulty: a tenth is never solved; wrong answers agree a little, a lot, or hardly at all.",
             "- Budget: plain samples a problem, on average. All policies see the same draws, so that differences are paired.",

@@ -21,6 +21,7 @@ from research.pocket.evaluate.problems import Cell, Item
 from research.pocket.gates import gates, newcomer
 from research.pocket.gates.drawing import draw_pools, draw_problems, read_steps
 from research.pocket.gates.gates import Gate
+from research.stamps import made_by
 from tts.backends.engine import EngineBackend
 from tts.errors import ConfigError, TTSError
 from tts.models.registry import ModelRecord
@@ -110,9 +111,9 @@ def page(found: list[Gate], kind: str, options: str, seconds: float) -> str:
         [
             f"# Gates of the embedded pair: {kind}",
             "",
-            f"Made by `python -m research.pocket.gates {kind}{options}` in {seconds:.0f} s, on fresh problems of the",
-            "test split, at temperature 0.8. 95 % intervals are resampled by problem, of AUC among steps by state. Lines without a verdict",
-            "are for information.",
+            made_by(f"python -m research.pocket.gates {kind}{options}", f" in {seconds:.0f} s"),
+            "On fresh problems of the test split, at temperature 0.8. 95 % intervals are resampled by problem, of AUC among steps by",
+            "state. Lines without a verdict are for information.",
             f"Missed: {len(missed)} of {sum(gate.met is not None for gate in found)}.",
             "",
             "| gate | found | |",

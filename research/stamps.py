@@ -1,0 +1,68 @@
+"""What a page of results was made by: the command, the result version, and the commit of the package; and the refusal to mix two of them.
+
+Results depend on the package alone, and cells name their plans. So the commit is the last one that changed `tts/`: a page may be written
+again, with other words or baselines, from a store that was filled before.
+"""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+from pathlib import Path
+
+from tts.experiments.store.store import Store
+from tts.experiments.study.record import RESULT_VERSION
+from tts.experiments.study.snapshot import commit
+
+_DIGITS = 10  # of a commit that are shown
+_CHANGED = " with changes"
+_ROOT = Path(__file__).parents[1]
+
+
+def made_by(command: str, more: str = "") -> str:
+    """Return the first line of a page of results.
+
+    Args:
+        command: The command that makes the page.
+        more: What else is said of the command, behind it.
+    """
+    return f"Made by `{command}`{more} (result version {RESULT_VERSION}, {_shown(_of_package(commit()))})."
+
+
+def refuse_mixture(path: Path) -> None:
+    """Refuse a store with runs of another commit of the package, or of another result version, so that no page mixes two.
+
+    Args:
+        path: The store, which may not exist yet.
+
+    Raises:
+        SystemExit: The store has such runs.
+    """
+    if not path.exists():
+        return
+    now = _of_package(commit())
+    with Store(path) as store:
+        found = {(run.snapshot.get("result_version"), run.snapshot.get("commit")) for study in store.studies() for run in study.runs}
+    for version, before in sorted(found, key=str):
+        if (version, _of_package(before)) != (RESULT_VERSION, now):
+            raise SystemExit(
+                f"{path} has results of version {version}, {_shown(_of_package(before))}, and this is version {RESULT_VERSION}, "
+                f"{_shown(now)}; a page must not mix them: give --store a new file, or go back to that commit"
+            )
+
+
+@functools.lru_cache
+def _of_package(found: str | None) -> str | None:
+    """Return the last commit up to the one that is given which changed the package, marked if files had changed."""
+    if found is None:
+        return None
+    head = found.removesuffix(_CHANGED)
+    asked = ["git", "-C", str(_ROOT), "log", "-1", "--format=%H", head, "--", "tts"]
+    last = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() or head  # of a commit that is not here
+    return last + found[len(head) :]
+
+
+def _shown(found: str | None) -> str:
+    if found is None:
+        return "no commit"
+    return f"commit {found[:_DIGITS]}{_CHANGED if found.endswith(_CHANGED) else ''}"

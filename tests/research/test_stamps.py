@@ -1,0 +1,43 @@
+"""Pages say by what they were made, and a command refuses a store of another commit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from research import stamps
+from research.methods import running
+from tts.experiments.study.config import StudyConfig
+from tts.experiments.study.record import RESULT_VERSION
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def study() -> StudyConfig:
+    return running.asked("stamped", {"split": "test", "limit": 1}, ["single"], {"samples": [1]}, seeds=1, verifier="none")
+
+
+def test_a_page_says_by_what_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    for found, shown in ((COMMIT, "commit 0123456789"), (f"{COMMIT} with changes", "commit 0123456789 with changes"), (None, "no commit")):
+        monkeypatch.setattr(stamps, "commit", lambda found=found: found)
+        assert stamps.made_by("python -m x", "; more") == f"Made by `python -m x`; more (result version {RESULT_VERSION}, {shown})."
+
+
+def test_results_of_two_commits_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "results.sqlite"
+    for module in ("research.stamps", "tts.experiments.study.snapshot"):
+        monkeypatch.setattr(f"{module}.commit", lambda: COMMIT)
+    number = running.run(study(), store, 1)
+    assert running.run(study(), store, 1) == number, "the same commit goes on"
+    monkeypatch.setattr("research.stamps.commit", lambda: "f" * 40)
+    with pytest.raises(SystemExit, match=r"commit 0123456789, and this is version \d+, commit ffffffffff; a page must not mix them"):
+        running.run(study(), store, 1)
+    stamps.refuse_mixture(tmp_path / "none.sqlite")
+
+
+def test_every_page_of_results_is_stamped_by_its_command() -> None:
+    root = Path(stamps.__file__).parent
+    loose = [path for path in root.rglob("*.py") if path.name != "stamps.py" and re.search("Made by `", path.read_text(encoding="utf-8"))]
+    assert loose == []
