@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("research", reason="research is no part of the wheel")
 
+from research.methods.thresholds import THRESHOLDS
 from research.pocket import card
 
 ROOT = Path(__file__).parents[2]
@@ -183,7 +184,7 @@ def test_selections_by_score_have_a_row_each_and_a_difference_to_the_vote(tmp_pa
     options = ["--limit", "6", "--samples", "8", "--draws", "2", "--store", str(tmp_path / "store.sqlite")]
     started("research.methods.selections", *options, "--out", str(tmp_path), "--choices", str(chosen))
     page = (tmp_path / "selections.md").read_text()
-    assert page.count("| best of majority, alpha ") == 6
+    assert page.partition("## Accuracy")[2].partition("\n## ")[0].count("| best of majority, alpha ") == len(THRESHOLDS)
     for row in ("majority", "best, log-probability plus log-odds", "rpc, inverse perplexity"):
         assert f"\n| {row} | " in page
 
@@ -196,6 +197,7 @@ def test_the_second_wave_has_a_row_for_each_plan_and_budget(tmp_path: Path, chos
     main_of("research.methods.second_wave", *arguments, "--choices", str(chosen), monkeypatch=monkeypatch)
     page = (tmp_path / "second_wave.md").read_text()
     for verifier, plans in PLANS.items():
-        table = page.partition("## Without scores" if verifier == "nothing" else f"## Scored by `{verifier}`")[2].partition("\n## ")[0]
+        title = {"nothing": "## Without scores", "control": "## The control"}.get(verifier, f"## Scored by `{verifier}`")
+        table = page.partition(title)[2].partition("\n## ")[0]
         assert table.count("\n| `") == 2 * len(plans)
-        assert table.count("| – | – |") == 2, "the first plan is held against nothing"
+        assert table.count("| – | – | – |") == 2, "the first plan is held against nothing"
