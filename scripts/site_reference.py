@@ -96,6 +96,8 @@ def _method(root: Path, title: str, place: str, begin: Sequence[str], boxes: Map
         path = path.with_suffix("") / "__init__.py"
     source = path.read_text(encoding="utf-8")
     lines = ["---", "hide: [toc]", "---", f"# {title[0].upper()}{title[1:]}", "", "[All methods](../methods.md)", ""]
+    if ".community." in module:
+        lines += ["**Community**: it keeps every budget and law that the others keep. Its gain was not measured.", ""]
     lines += [
         *begin,
         "## Parameters",

@@ -14,7 +14,7 @@ TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)
 
 @pytest.fixture
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("COLUMNS", "600")
 
 
 @pytest.mark.usefixtures("wide")

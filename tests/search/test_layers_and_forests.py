@@ -19,8 +19,8 @@ from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.search.needs import needs_of
 from tts.search.plan import parse
-from tts.search.strategies.archon import CRITIQUE, RANK, order_of
-from tts.search.strategies.forest_of_thought import EXPERT
+from tts.search.strategies.community.archon import CRITIQUE, RANK, order_of
+from tts.search.strategies.community.forest_of_thought import EXPERT
 from tts.types import Problem, Solution
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.genrm import QUESTION

@@ -20,8 +20,8 @@ from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.search.plan import parse
-from tts.search.strategies.self_refine import finds_nothing_wrong
-from tts.search.strategies.tree_of_thoughts import value_of
+from tts.search.strategies.community.self_refine import finds_nothing_wrong
+from tts.search.strategies.community.tree_of_thoughts import value_of
 from tts.tasks import get
 from tts.types import Message, Problem, Prompt, Solution
 

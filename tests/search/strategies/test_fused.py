@@ -14,7 +14,7 @@ from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.search.plan import parse
-from tts.search.strategies.pacore import PaCoRe
+from tts.search.strategies.community.pacore import PaCoRe
 
 pytestmark = pytest.mark.usefixtures("revising")
 LANGUAGE = ToyLanguage(accuracy=0.5)

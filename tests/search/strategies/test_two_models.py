@@ -17,8 +17,8 @@ from tests.support.runs import Solved, check_books, make_run, searched, solve, s
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import CapabilityError, ConfigError
-from tts.search.strategies.entropy_switching import entropy
-from tts.search.strategies.spec_reason import grades_of
+from tts.search.strategies.community.entropy_switching import entropy
+from tts.search.strategies.community.spec_reason import grades_of
 from tts.types import Problem, Trajectory
 
 SMALL = ToyLanguage(accuracy=0.4, slips=((1, 0.5), (-1, 0.5)))

@@ -11,43 +11,43 @@ if TYPE_CHECKING:
     from tts.search.strategies.ab_mcts import AbMcts as AbMcts
     from tts.search.strategies.adaptive import Adaptive as Adaptive
     from tts.search.strategies.answer_convergence import AnswerConvergence as AnswerConvergence
-    from tts.search.strategies.archon import Archon as Archon
     from tts.search.strategies.beam import Beam as Beam
     from tts.search.strategies.best_of_n import BestOfN as BestOfN
     from tts.search.strategies.best_of_n import self_consistency as self_consistency
-    from tts.search.strategies.budget_forcing import BudgetForcing as BudgetForcing
     from tts.search.strategies.cascade import Cascade as Cascade
-    from tts.search.strategies.deepconf_online import DeepConfidenceOnline as DeepConfidenceOnline
+    from tts.search.strategies.community.archon import Archon as Archon
+    from tts.search.strategies.community.budget_forcing import BudgetForcing as BudgetForcing
+    from tts.search.strategies.community.deepconf_online import DeepConfidenceOnline as DeepConfidenceOnline
+    from tts.search.strategies.community.entropy_switching import EntropySwitching as EntropySwitching
+    from tts.search.strategies.community.forest_of_thought import ForestOfThought as ForestOfThought
+    from tts.search.strategies.community.fractured import Fractured as Fractured
+    from tts.search.strategies.community.mind_evolution import MindEvolution as MindEvolution
+    from tts.search.strategies.community.mixture_of_agents import MixtureOfAgents as MixtureOfAgents
+    from tts.search.strategies.community.pacore import PaCoRe as PaCoRe
+    from tts.search.strategies.community.program_aided import ProgramAided as ProgramAided
+    from tts.search.strategies.community.recursive_self_aggregation import RecursiveSelfAggregation as RecursiveSelfAggregation
+    from tts.search.strategies.community.self_refine import SelfRefine as SelfRefine
+    from tts.search.strategies.community.spec_reason import SpecReason as SpecReason
+    from tts.search.strategies.community.tree_of_thoughts import TreeOfThoughts as TreeOfThoughts
     from tts.search.strategies.diverse_beam import DiverseBeam as DiverseBeam
     from tts.search.strategies.dvts import Dvts as Dvts
     from tts.search.strategies.early_pruning import EarlyPruning as EarlyPruning
     from tts.search.strategies.entropic_particle_filter import EntropicParticleFilter as EntropicParticleFilter
-    from tts.search.strategies.entropy_switching import EntropySwitching as EntropySwitching
     from tts.search.strategies.ets import Ets as Ets
-    from tts.search.strategies.forest_of_thought import ForestOfThought as ForestOfThought
-    from tts.search.strategies.fractured import Fractured as Fractured
     from tts.search.strategies.guided_by_gut import GuidedByGut as GuidedByGut
     from tts.search.strategies.lookahead_power_sampling import LookaheadPowerSampling as LookaheadPowerSampling
     from tts.search.strategies.mcts import Mcts as Mcts
-    from tts.search.strategies.mind_evolution import MindEvolution as MindEvolution
-    from tts.search.strategies.mixture_of_agents import MixtureOfAgents as MixtureOfAgents
     from tts.search.strategies.mur import Mur as Mur
-    from tts.search.strategies.pacore import PaCoRe as PaCoRe
     from tts.search.strategies.parallel_probe import ParallelProbe as ParallelProbe
     from tts.search.strategies.parallel_tempering import ParallelTempering as ParallelTempering
     from tts.search.strategies.particle_filter import ParticleFilter as ParticleFilter
     from tts.search.strategies.particle_gibbs import ParticleGibbs as ParticleGibbs
     from tts.search.strategies.phi_decoding import PhiDecoding as PhiDecoding
     from tts.search.strategies.power_sampling import PowerSampling as PowerSampling
-    from tts.search.strategies.program_aided import ProgramAided as ProgramAided
     from tts.search.strategies.rebase import Rebase as Rebase
-    from tts.search.strategies.recursive_self_aggregation import RecursiveSelfAggregation as RecursiveSelfAggregation
-    from tts.search.strategies.self_refine import SelfRefine as SelfRefine
     from tts.search.strategies.self_verification import SelfVerification as SelfVerification
     from tts.search.strategies.semantic_entropy import SemanticEntropy as SemanticEntropy
     from tts.search.strategies.sequential_revision import SequentialRevision as SequentialRevision
     from tts.search.strategies.single import Single as Single
-    from tts.search.strategies.spec_reason import SpecReason as SpecReason
-    from tts.search.strategies.tree_of_thoughts import TreeOfThoughts as TreeOfThoughts
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

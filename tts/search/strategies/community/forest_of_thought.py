@@ -33,7 +33,7 @@ from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.asking import replies_to
 from tts.search.strategies._common.stepping import MAX_STEPS, rounds
-from tts.search.strategies.tree_of_thoughts import LABELS, QUESTION, TreeOfThoughts, Valued, best_open
+from tts.search.strategies.community.tree_of_thoughts import LABELS, QUESTION, TreeOfThoughts, Valued, best_open
 from tts.types import Candidate, Trajectory
 from tts.verifiers.replying import asking
 

@@ -26,7 +26,7 @@ from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import rounds
-from tts.search.strategies.budget_forcing import ended
+from tts.search.strategies.community.budget_forcing import ended
 from tts.types import Candidate, Trajectory
 
 
