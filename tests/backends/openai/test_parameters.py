@@ -139,6 +139,15 @@ def test_a_plain_server_is_probed_by_few_requests() -> None:
         assert cost.requests <= 15, [sorted(body) for body in server.bodies]
 
 
+@pytest.mark.parametrize("thought", [3, 100, 2000])
+def test_a_model_that_thinks_is_probed_by_few_requests_on_a_server_that_takes_everything(thought: int) -> None:
+    server = choosy(reasoning=thought)
+    found, cost = found_at(server)
+    assert (found.mode, found.reasoning, found.n, found.efforts, found.seeds, found.filters) == ("chat", True, True, True, True, True)
+    assert {name for name, _ in found.neutral} == {"top_k", "min_p", "repetition_penalty", "repeat_penalty"}
+    assert cost.requests <= 15, [sorted(body) for body in server.bodies]
+
+
 # Spellings, and the note --------------------------------------------------------------------------------------------------------------
 
 

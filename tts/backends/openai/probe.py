@@ -13,7 +13,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -39,6 +39,7 @@ _BEGUN = "One, two, three,"
 _TOKENS = 8
 _THOUGHTS = 256  # where a model writes nothing in so few
 _NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0}  # the last is llama.cpp's, where it would be 1.1
+_EFFORT = {"reasoning_effort": "low"}
 _NO_TOP_K = -1  # of servers that refuse 0
 _NOT_TAKEN = re.compile("un(?:recognized|known|supported|expected)|extra|not (?:supported|permitted|allowed|recognized)", re.IGNORECASE)
 _CALL_TOKENS = 32  # for a call without arguments, or a short object
@@ -135,7 +136,7 @@ class _Probe:
 
     def capabilities(self, asked: Mode | Literal["auto"]) -> Capabilities:
         version = self._client.found(f"{self._site}/version")
-        chat, completions = self._endpoints()
+        chat, completions = self._endpoints(asked)
         self.whole = True  # until time is missing for something
         if chat is None and completions is None:
             if self._client.denied is not None:  # some servers list their models without a key
@@ -146,7 +147,7 @@ class _Probe:
                 hint="is it a model that writes text?",
             )
         template = chat is not None
-        reasoning = chat is not None and any(c.reasoned for c in chat.choices.values()) | bool(chat.usage and chat.usage.reasoning)
+        reasoning = _is_reasoning(chat)
         apart = reasoning and asked == "auto"  # then only whole solutions can be written, and no other way need be tried
         ids = self._in_time(self._tokenized, {"prompt": _TEXT}) if completions is not None and not apart else None
         begin = {"prompt": ids, "max_tokens": _TOKENS, "return_token_ids": True}
@@ -185,29 +186,31 @@ class _Probe:
 
     def _tried(self, base: Capabilities, path: str, start: Mapping[str, Any]) -> Capabilities:
         """Return capabilities completed by the requests that run at once."""
-        neutral = self._in_time(self._neutral, path, start) or {}
-        tempers, cuts, both = self._in_time(self._tempering, path, start) or (True, True, True)  # also where that was not tried
+        if all_at_once := bool(self._in_time(self._takes_all, path, start, _EFFORT if base.reasoning else {})):
+            neutral, (tempers, cuts, both) = dict(_NEUTRAL), (True, True, True)
+        else:
+            neutral = self._in_time(self._neutral, path, start) or {}
+            tempers, cuts, both = self._in_time(self._tempering, path, start) or (True, True, True)  # also where that was not tried
         obeys = tempers and {"top_k", "min_p"} <= neutral.keys()
-        metrics = self._in_time(self._client.text, f"{self._site}/metrics") if base.version else ""
+        metrics = self._in_time(self._client.text, f"{self._site}/metrics") if _may_crash(base.version) else ""
         seeds_crash = _seeds_crash(base.version, metrics or "")
         # alone: llama.cpp's Python server ends a stream when another request arrives
         grows, reports = self._in_time(self._client.grows, path, {**self._always, **start}) or (False, False)
         streams = grows and (reports or not base.usage)  # a whole reply with a report is better than a stream without
         tries: dict[str, Callable[[], Any]] = {
             "logprobs": lambda: self._logprobs(path, start, cuts=cuts and both) if tempers else (False, False),
-            "seeds": lambda: not seeds_crash and tempers and self._seeds(path, start),
-            "filters": lambda: self._filters(path, start, neutral) if obeys else (False, ""),
-            "n": lambda: self._write(path, {**start, "n": 2}, 2) is not None,
+            "draws": lambda: self._draws(path, start, neutral if obeys else None, seeds=not seeds_crash and tempers),
+            "n": lambda: all_at_once or self._write(path, {**start, "n": 2}, 2) is not None,
             "stops": lambda: base.mode != "chat" and tempers and self._stops(path, start),
             "echo": lambda: path == "/completions" and self._echoes(start),
             "tools": lambda: base.template and self._takes_tools(),
             "forms": lambda: base.template and self._obeys_forms(),
             "pictures": lambda: base.template and self._sees(),
-            "efforts": lambda: base.reasoning and self._write(path, {**start, "reasoning_effort": "low"}) is not None,
+            "efforts": lambda: base.reasoning and (all_at_once or self._write(path, {**start, **_EFFORT}) is not None),
         }
         with ThreadPoolExecutor(8) as pool:
             found = dict(zip(tries, pool.map(self._in_time, tries.values()), strict=True))
-        obeyed, unsure = found.pop("filters") or (False, "")
+        found["seeds"], obeyed, unsure = found.pop("draws") or (False, False, "")
         found["logprobs"], found["tops"] = found["logprobs"] or (False, False)
         return dataclasses.replace(
             base, neutral=tuple(neutral.items()), seed_note=_SEEDLESS if seeds_crash else "", filters=obeyed, filter_note=unsure,
@@ -231,8 +234,16 @@ class _Probe:
         reply = self._write(path, body)
         return None if reply is None else "".join(reply.choices[0].pieces)
 
-    def _endpoints(self) -> tuple[ServerReply | None, ServerReply | None]:
-        """Return the replies of chat and of completions; keep the parameter that limits a chat, and a limit with which it shows text."""
+    def _words(self, path: str, body: Mapping[str, Any]) -> str | None:
+        """Return all that a model writes, its thought included; None where the reply is not valid."""
+        reply = self._write(path, body)
+        return None if reply is None else "".join([*reply.choices[0].thoughts, *reply.choices[0].pieces])
+
+    def _endpoints(self, asked: Mode | Literal["auto"]) -> tuple[ServerReply | None, ServerReply | None]:
+        """Return the replies of chat and of completions; keep the parameter that limits a chat, and a limit with which it shows text.
+
+        Completions are not tried where a chat has shown thoughts apart: then it is called by chat.
+        """
         chat = None
         for size, name in itertools.product((_TOKENS, _THOUGHTS), ("max_tokens", "max_completion_tokens")):
             chat = self._write("/chat/completions", {"messages": list(TURNS), name: size})
@@ -240,6 +251,8 @@ class _Probe:
             if chat is not None:
                 self._cap_name, self._chat_tokens = name, size
                 break
+        if asked == "auto" and _is_reasoning(chat):
+            return chat, None
         return chat, self._write("/completions", {"prompt": _TEXT, "max_tokens": _TOKENS})
 
     def _tokenized(self, body: Mapping[str, Any]) -> list[int] | None:
@@ -284,6 +297,10 @@ class _Probe:
 
     def _template_tokens(self, chat: ServerReply | None) -> int:
         return max(TEMPLATE_TOKENS, chat.usage.prompt) if chat is not None and chat.usage is not None else TEMPLATE_TOKENS
+
+    def _takes_all(self, path: str, start: Mapping[str, Any], more: Mapping[str, Any]) -> bool:
+        """Whether one request may have all neutral values, a temperature, a top_p, two rows, and further members."""
+        return self._write(path, {**start, **_NEUTRAL, "temperature": 0.7, "top_p": 0.9, "n": 2, **more}, 2) is not None
 
     def _neutral(self, path: str, start: Mapping[str, Any]) -> dict[str, float]:
         """Return the parameters, with values that change nothing, that the server takes.
@@ -348,36 +365,60 @@ class _Probe:
         self._client.tokens += found.computed + (found.reused or 0)
         return bool(np.nanmin([0.0, *found.value.logprobs]) < -1e-6)
 
-    def _seeds(self, path: str, start: Mapping[str, Any]) -> bool:
-        """Whether one seed gives one text twice, for two seeds, and three seeds do not all give the same."""
+    def _draws(self, path: str, start: Mapping[str, Any], neutral: Mapping[str, float] | None, *, seeds: bool) -> tuple[bool, bool, str]:
+        """Return whether seeds are obeyed, whether filters are, and why that is not known.
+
+        Args:
+            path: The endpoint.
+            start: The members of every request.
+            neutral: The values with which a row has no filter; None: filters are not tried.
+            seeds: Whether seeds are tried.
+        """
         texts: list[str] = []
+        seeded = seeds and self._seeds(path, start, texts)
+        obeyed, unsure = self._filters(path, start, neutral, texts) if neutral is not None else (False, "")
+        return seeded, obeyed, unsure
+
+    def _seeds(self, path: str, start: Mapping[str, Any], texts: list[str]) -> bool:
+        """Whether one seed gives one text twice, and another seed another text; by two pairs where two seeds give the same.
+
+        Of a model that writes no text in so few tokens, nothing is known. What was written is added to `texts`.
+        """
         for seed in (7, 7, 8, 8, 9):
-            text = self._text(path, {**self._longer(start), "temperature": 1.5, "seed": seed})
-            if text is None or (len(texts) == 1 and text != texts[0]):
+            text = self._words(path, {**self._longer(start), "temperature": 1.5, "seed": seed})
+            if not text or (len(texts) == 1 and text != texts[0]):
                 return False
             texts.append(text)
-        return texts[0] == texts[1] and texts[2] == texts[3] and len(set(texts)) > 1
+            if len(texts) == 3 and text != texts[0]:
+                return True
+        return texts[2] == texts[3] and len(set(texts)) > 1
 
     def _longer(self, start: Mapping[str, Any]) -> dict[str, Any]:
         """Return a request of four times the usual tokens."""
         return {**start, self._cap_name: max(4 * _TOKENS, start[self._cap_name])}
 
-    def _filters(self, path: str, start: Mapping[str, Any], neutral: Mapping[str, Any]) -> tuple[bool, str]:
-        """Whether top_k=1, and a min_p just below 1, are greedy at a high temperature; and why that is not known.
+    def _filters(self, path: str, start: Mapping[str, Any], neutral: Mapping[str, Any], drawn: Sequence[str]) -> tuple[bool, str]:
+        """Whether top_k=1, and a min_p just below 1, write the same at a high temperature, and a row without them does not.
+
+        Also return why that is not known.
 
         Rows are longer, so that rows without filters are hardly greedy by chance.
         """
-        cold, warm, start = {"temperature": 0.0}, {"temperature": 2.0}, self._longer(start)
+        warm, start = {"temperature": 2.0}, self._longer(start)
         texts = set[str]()
-        for more in (cold, {**warm, "top_k": 1}, {**warm, "min_p": 0.999}):
-            text = self._text(path, {**start, **neutral, **more})
+        for more in ({**warm, "top_k": 1}, {**warm, "min_p": 0.999}):
+            text = self._words(path, {**start, **neutral, **more})
             if text is None:
                 return False, ""
+            if not text:  # nothing to compare
+                return False, _ALIKE
             texts.add(text)
         if len(texts) > 1:
             return False, ""
+        if any(text and text not in texts for text in drawn):
+            return True, ""
         for _ in range(_CONTROLS):
-            text = self._text(path, {**start, **neutral, **warm})
+            text = self._words(path, {**start, **neutral, **warm})
             if text is not None and text not in texts:
                 return True, ""
         return False, _ALIKE
@@ -430,12 +471,21 @@ class _Probe:
         return self._text(path, {**cold, "stop": [stop], "include_stop_str_in_output": True}) == text[: text.index(stop) + len(stop)]
 
 
+def _is_reasoning(chat: ServerReply | None) -> bool:
+    """Whether a reply of a chat shows or counts a thought apart from its text."""
+    return chat is not None and any(c.reasoned for c in chat.choices.values()) | bool(chat.usage and chat.usage.reasoning)
+
+
+def _may_crash(version: str) -> bool:
+    """Whether a version is one of vLLM in which requests with a seed may end the engine."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found is not None and (0, 6) <= (int(found[1]), int(found[2])) <= (0, 32)
+
+
 def _seeds_crash(version: str, metrics: str) -> bool:
     """Whether a server may be vLLM before 0.33 on CPUs, where a request with a seed whose prompt is read in parts ends the engine.
 
     Known by its version and the size of its cache's blocks: at least 32 tokens on CPUs, by default 16 elsewhere.
     """
-    found = re.match(r"(\d+)\.(\d+)", version)
-    old = found is not None and (0, 6) <= (int(found[1]), int(found[2])) <= (0, 32)
     blocks = re.search(r'cache_config_info\{[^}]*\bblock_size="(\d+)"', metrics)
-    return old and (blocks is None or int(blocks[1]) >= 32)
+    return _may_crash(version) and (blocks is None or int(blocks[1]) >= 32)
