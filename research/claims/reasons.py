@@ -29,6 +29,8 @@ def reasons(measured: Measured, choices: Choices, folder: Path) -> Iterator[str]
     yield "- (d): greater charges were tried on the validation split. Each line is a charge, accuracy in percent, live tokens and how many"
     yield "  times fewer these are than with the least charge. A tree of three steps shares little but its prompt, which no charge removes."
     yield from (f"  - {line}" for line in _charges(choices))
+    if choices.alpha <= 1 / 16:
+        yield f"- (e): alpha {choices.alpha:g} at N = 16 keeps every answer, for one vote of 16 is more than that: there it is best-of-N."
     if (bound := _bound(measured)) is not None:
         yield f"- (f): best-of-N that ends at the first right answer, which no allocator can beat by stopping alone: {bound}."
     yield from _self_evaluated(folder)

@@ -150,6 +150,7 @@ def page(found: Grid, price: float, asked: str, about: str, *, measured: bool = 
     yield from ("# Solving or verifying", "", made_by(f"python -m research.methods.splits {asked}"), "")
     yield f"- {about}"
     yield "- A total of C pays S solutions with V verdicts each, S (1 + lambda V) = C; V = 0 is the plain vote."
+    yield "- A verdict here is one token, the policy's own yes or no. One that is a chain of thought costs far more, and was not measured."
     yield f"- lambda is {price:.3f}{source}."
     yield "- Accuracy in percent, with 95 % intervals by problem; gain: of the best split over the vote, paired."
     yield f"- The law of the best splits, for the strategy: `self_verification(law=[{scale:.2f}, {exponent:.2f}])`."
