@@ -2,7 +2,7 @@
 
 A snippet stands under a comment that names the extra it needs: `<!-- needs: core -->` or `<!-- needs: engine -->`. Those of the
 core must run. The others must run too where their extra is installed; where it is not, with `--bare`, they must end in one
-line that says how to install it.
+line that says how to install it. A comment behind a `print` is what it prints, up to a comma.
 
     python readme_snippets.py README.md [--bare]
 """
@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+PRINTED = re.compile(r"^print\(.*\)  # (.+)$", re.MULTILINE)
 SNIPPET = re.compile(r"<!-- needs: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 
 
@@ -22,9 +23,19 @@ def check(extra: str, code: str, *, bare: bool) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False)
     last = done.stderr.strip().rsplit("\n", 1)[-1]
     if extra == "core" or not bare:
-        return "" if done.returncode == 0 else f"failed: {last}"
+        return _difference(code, done.stdout) if done.returncode == 0 else f"failed: {last}"
     hint = f"pip install 'test-time-search[{extra}]'"
     return "" if done.returncode != 0 and hint in last else f"should end in the hint {hint!r}, but ended in: {last or done.stdout}"
+
+
+def _difference(code: str, printed: str) -> str:
+    """Return what is wrong with what was printed beside the comments of its code, or ""."""
+    wanted = [one.partition(", ")[0].strip() for one in PRINTED.findall(code)]
+    lines = printed.splitlines()
+    if len(wanted) > len(lines):
+        return f"printed {len(lines)} lines, but has {len(wanted)} comments that say what is printed"
+    wrong = [(one, line) for one, line in zip(wanted, lines, strict=False) if line != one and not line.startswith(f"{one} ")]
+    return "; ".join(f"printed {line!r}, but says {one!r}" for one, line in wrong)
 
 
 def main() -> int:

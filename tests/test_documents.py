@@ -105,6 +105,29 @@ def test_the_snippets_run(document: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_a_printed_value_that_a_snippet_states_wrongly_is_told(tmp_path: Path) -> None:
+    for said, wrong in (("7, and more", ""), ("8", "printed '7 8', but says '8'"), ("7 8 9", "printed '7 8', but says '7 8 9'")):
+        (tmp_path / "page.md").write_text(f"<!-- needs: core -->\n```python\nprint(7, 8)  # {said}\n```\n")
+        command = [sys.executable, str(ROOT / "scripts" / "readme_snippets.py"), str(tmp_path / "page.md")]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (int(bool(wrong)), f"snippet 1 (core): {wrong or 'ok'}\n")
+
+
+def test_sizes_that_pages_state_are_those_of_what_is_installed() -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "extra_sizes.py")], capture_output=True, text=True, check=True)
+    measured = {name: int(size) for name, size in re.findall(r"^(\S+) (\d+) MB", done.stdout, re.MULTILINE)}
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
+    stated = {name: int(size.replace(",", "")) for name, size in re.findall(r"^\| `([\w-]+)` \|.*\| ([\d,]+) MB", page, re.MULTILINE)}
+    stated["core"] = int(re.search(r"The core takes (\d+) MB", page)[1])  # type: ignore[index]
+    readme = re.search(r"([\d.]+) GB\n", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert readme is not None
+    assert abs(1000 * float(readme[1]) - stated["core"]) <= 10
+    assert {"core", "serve", "experiments"} <= stated.keys()
+    for name, size in stated.items():
+        if name in measured and not (name == "engine" and measured[name] > 3000):  # torch with CUDA
+            assert abs(measured[name] - size) <= max(2, 0.25 * size), f"{name}: {measured[name]} MB are installed, but {size} are stated"
+
+
 def test_the_readme_is_short_and_counts_the_parts() -> None:
     from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
     from tts.verifiers import VERIFIERS
