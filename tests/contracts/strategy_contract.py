@@ -238,7 +238,9 @@ class StrategyContract:
             for seed in seeds:
                 single = solve(make_run(PROBLEMS[0], tokens, "single", self.backend(), seed=seed))
                 mine = solve(make_run(PROBLEMS[0], tokens, self.plan(), self.backend(), seed=seed, verifiers=verified()))
-                assert mine.answer is not None or single.answer is None
+                # a path that the language itself ends without an answer is one, whatever the budget
+                ended = bool(mine.candidates) and all(c.trajectory.status == "finished" for c in mine.candidates)
+                assert mine.answer is not None or single.answer is None or ended
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Pair every selection with every stop rule for one strategy; elsewhere each occurs with the strategy, a third in `make test`."""
