@@ -146,6 +146,7 @@ class TestMcts(StrategyContract):
     name = "mcts"
     texts = ("mcts(n=8, width=2)", "mcts(n=3, width=3, value='rollout', exploration=0.5, max_steps=3)")
     unsized = "mcts"
+    looks = (100, 200)
 
 
 class TestParallelTempering(StrategyContract):
@@ -178,6 +179,7 @@ class TestSpecReason(StrategyContract):
         "spec_reason(n=2, draft='policy', threshold=0, max_steps=2)",
     )
     unsized = "spec_reason(draft='policy')"
+    looks = (100, 200)
 
 
 class TestEntropySwitching(StrategyContract):
