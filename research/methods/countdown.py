@@ -1,7 +1,7 @@
 """Search methods on countdowns of four numbers, by what guides them: the process model, the exact solver, and the solver with errors.
 
     python -m research.methods.countdown [--problems 40] [--seeds 1] [--budgets 124 248 496] [--verifiers learnt exact ...]
-        [--methods majority beam ...] [--out FILE] [--figure FILE]
+        [--methods majority beam ...] [--out FILE] [--figure FILE [--beside PAGE]]
 
 The exact verifier judges each line: it must be right, and the target must be reachable from it. `flipped(error=0.15)` inverts each of its
 verdicts with that probability, by the text alone. Budgets are hard limits on generated tokens. Problems are of the test split.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -51,6 +52,7 @@ VERIFIERS = {"learnt": None, "exact": 0.0, "flipped 5 %": 0.05, "flipped 15 %": 
 BASELINES = ("majority", "best_of_n")
 _MOST_BANDS = 3  # lines of a figure whose intervals can be told apart
 NUMBERS = 4
+_STORED = re.compile(r"^\| ([\w %]+) \| (\w+) \| (\d+) \| ([\d.]+) \[([\d.]+), ([\d.]+)\] \| (\d+) \| \d+ \| (\d+) \|", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +195,53 @@ def _differences(made: Sequence[Row]) -> list[str]:
     ]
 
 
-def figure(made: Sequence[Row], items: Sequence[Item], seeds: int, path: Path) -> None:
+@dataclass(frozen=True)
+class StoredStudy:
+    """The rows that a page has of a study, with the number of its problems and of its seeds."""
+
+    rows: list[Row]
+    problems: int
+    seeds: int
+
+
+def read_page(path: Path, verifiers: Sequence[str], methods: Sequence[str]) -> StoredStudy:
+    """Return what a page of `research.claims` has of some methods by some verifiers.
+
+    Raises:
+        ConfigError: The page cannot be read, or has none of them.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as failure:
+        raise ConfigError(f"the page {str(path)!r} cannot be read: {failure.strerror}") from None
+    counts = re.search(r"--problems (\d+) --seeds (\d+)", text)
+    found = [
+        Row(
+            verifier,
+            method,
+            int(budget),
+            Estimate(float(value) / 100, float(low) / 100, float(high) / 100, num=int(counts[1])),
+            float(generated),
+            1e6 * float(mflops),
+        )
+        for verifier, method, budget, value, low, high, generated, mflops in _STORED.findall(text)
+        if counts is not None and verifier in verifiers and method in methods
+    ]
+    if counts is None or not found:
+        raise ConfigError(f"the page {str(path)!r} has no study with {', '.join(methods)}", hint="name docs/results/claims.md")
+    first = {(one.verifier, one.method, one.budget): one for one in reversed(found)}  # later tables have the same methods in other settings
+    return StoredStudy([one for one in found if first[one.verifier, one.method, one.budget] is one], int(counts[1]), int(counts[2]))
+
+
+def figure(made: Sequence[Row], items: Sequence[Item], seeds: int, path: Path, beside: StoredStudy | None = None) -> None:
     """Draw accuracy against the FLOPs of a problem, those of the process model included, a line a method and a panel a verifier.
+
+    Args:
+        made: What was measured.
+        items: The problems.
+        seeds: The number of seeds.
+        path: The figure.
+        beside: A study that is drawn beside it, in a panel of its own; None: none.
 
     Raises:
         ConfigError: the path has no ending of a picture, or cannot be written. MissingDependency: matplotlib is not installed.
@@ -202,25 +249,35 @@ def figure(made: Sequence[Row], items: Sequence[Item], seeds: int, path: Path) -
     from tts.experiments.analysis.curves import Curve
     from tts.experiments.output.plots import draw, save
 
-    lines: dict[tuple[str, str], list[Row]] = {}
-    for one in made:
-        lines.setdefault((one.verifier, one.method), []).append(one)
-    curves = [
-        Curve(
-            label=method,
-            dataset="countdowns of four numbers",
-            model="pocket",
-            verifier=verifier,
-            costs={"flops": np.array([one.flops for one in of])},
-            accuracy=[one.accuracy for one in of],
-            shares=np.array([one.right for one in of]),
-            problems=[str(item.problem.id) for item in items],
-            seeds=range(seeds),
-            group=f"verifier: {verifier}" if len({one.verifier for one in made}) > 1 else None,
-        )
-        for (verifier, method), of in lines.items()
-    ]
-    save(draw(curves, "flops", title="Countdowns of four numbers", bands=len(curves) <= _MOST_BANDS, front=False), path)
+    def curves_of(rows_of: Sequence[Row], problems: Sequence[str], num_seeds: int, group: str | None) -> list[Curve]:
+        lines: dict[tuple[str, str], list[Row]] = {}
+        for one in rows_of:
+            lines.setdefault((one.verifier, one.method), []).append(one)
+        several = len({one.verifier for one in rows_of}) > 1
+        return [
+            Curve(
+                label=method,
+                dataset="countdowns of four numbers",
+                model="pocket",
+                verifier=verifier,
+                costs={"flops": np.array([one.flops for one in of])},
+                accuracy=[one.accuracy for one in of],
+                shares=np.array([one.right or [one.accuracy.value] * len(problems) for one in of]),  # a page has the mean alone
+                problems=problems,
+                seeds=range(num_seeds),
+                group=", ".join(filter(None, (group, f"verifier: {verifier}" if several else None))) or None,
+            )
+            for (verifier, method), of in lines.items()
+        ]
+
+    own, other = ("this run", f"stored study, {beside.seeds} seeds") if beside is not None else (None, None)
+    curves = curves_of(made, [str(item.problem.id) for item in items], seeds, own)
+    fullest = len(curves)
+    if beside is not None:
+        stored = curves_of(beside.rows, [f"stored {number}" for number in range(beside.problems)], beside.seeds, other)
+        fullest = max(len(curves), len(stored))
+        curves += stored
+    save(draw(curves, "flops", title="Countdowns of four numbers", bands=fullest <= _MOST_BANDS, front=False), path)
 
 
 def main() -> None:
@@ -233,12 +290,14 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=list(METHODS))
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="accuracy against FLOPs: .png, .svg or .pdf")
+    parser.add_argument("--beside", type=Path, metavar="PAGE", help="a page of research.claims, whose study is drawn beside this one")
     options = parser.parse_args()
     items = draw_problems(Cell("countdown", NUMBERS), "test", options.problems)
     try:
+        beside = None if options.beside is None else read_page(options.beside, options.verifiers, options.methods)
         made = rows(items, options.verifiers, options.budgets, options.seeds, options.methods)
         if options.figure is not None:
-            figure(made, items, options.seeds, options.figure)
+            figure(made, items, options.seeds, options.figure, beside)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
     named = " ".join(f"'{one}'" if " " in one else one for one in options.verifiers)

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("research.methods", reason="research is no part of the wheel")
 
-from research.methods.countdown import METHODS, Reachable, Row, figure, page
+from research.methods.countdown import METHODS, Reachable, Row, figure, page, read_page
 from research.pocket.evaluate.problems import Cell
 from research.pocket.gates.drawing import draw_problems
 from tts import tasks
@@ -80,3 +80,31 @@ def test_the_figure_has_a_panel_for_each_verifier(tmp_path: Path) -> None:
     assert "<svg" in drawn
     with pytest.raises(ConfigError, match="must end in"):
         figure(made, items, 1, tmp_path / "found.txt")
+
+
+CLAIMS = Path(__file__).parents[2] / "docs" / "results" / "claims.md"
+
+
+@pytest.mark.skipif(not CLAIMS.is_file(), reason="the documents are no part of the wheel")
+def test_the_stored_study_of_the_demo_s_figure_tells_a_search_from_votes_by_its_intervals(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="figures need the extra experiments")
+    methods = ["majority", "best_of_n", "rebase"]
+    stored = read_page(CLAIMS, ["learnt"], methods)
+    assert (stored.problems, stored.seeds, len(stored.rows)) == (300, 3, 9)
+    last = {one.method: one.accuracy for one in stored.rows if one.budget == 248}
+    assert last["majority"].high < last["best_of_n"].low
+    assert last["best_of_n"].high < last["rebase"].low
+    items = draw_problems(Cell("countdown", 4), "test", 2)
+    made = [Row("learnt", name, 62, Estimate(0.5, 0.1, 0.9, num=2), 60.0, 4e8, (0.0, 1.0)) for name in methods]
+    figure(made, items, 1, tmp_path / "demo.svg", stored)
+    drawn = (tmp_path / "demo.svg").read_text()
+    for words in ("this run (2 problems)", "stored study, 3 seeds (300 problems)", "95 % intervals over problems"):
+        assert words in drawn
+
+
+def test_a_page_without_such_a_study_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("# No study\n")
+    with pytest.raises(ConfigError, match="has no study with majority"):
+        read_page(tmp_path / "page.md", ["learnt"], ["majority"])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_page(tmp_path / "missing.md", ["learnt"], ["majority"])
