@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from tts import display
-from tts.errors import HintsKeywords
+from tts.errors import ConfigError, HintsKeywords
 from tts.thoughts import THINK, ThoughtMarks
 
 Status = Literal["active", "finished", "truncated", "failed"]
@@ -573,6 +573,16 @@ class Solution:
             *(("warning", line) for line in self.warnings),
         ]
         return display.facts("solution", shown)
+
+    def receipt(self) -> Any:
+        """Return what each phase cost, and what parts of the samples would have answered (`tts.trace.receipt.Receipt`).
+
+        Raises:
+            ConfigError: The solution has no trace, as one that was read from a study.
+        """
+        if self.trace is None:
+            raise ConfigError("the solution has no trace, so it has no receipt")
+        return self.trace.receipt()
 
     @property
     def confidence_of(self) -> str:

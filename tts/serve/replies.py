@@ -14,6 +14,7 @@ from tts.serve.request_task import RequestTask
 from tts.serve.searches import RunningSearch
 from tts.serve.wire.request import AnswerCall, AnswerChoice, Counts, Outcome, ReplyHead
 from tts.tasks.json import JsonTask
+from tts.trace.receipt import Receipt
 from tts.trace.trace import plain_values
 from tts.types import Candidate, Solution
 
@@ -130,10 +131,22 @@ def report_of(search: RunningSearch, solution: Solution, choices: Sequence[Answe
             "warnings": [*order.notes, *missing, *map(public, solution.warnings)],
             "usage": solution.usage,
             "ledger": _ledger(() if solution.trace is None else solution.trace.calls),
+            "receipt": receipt_in(search, solution),
             "search": search.number,
             "trace": search.number if order.keep_trace else None,
         }
     )
+
+
+def receipt_in(search: RunningSearch, solution: Solution) -> Receipt | None:
+    """Return the receipt of a search; where calls of tools compete with texts, parts of its samples are not chosen from."""
+    if solution.trace is None:
+        return None
+    receipt: Receipt = solution.receipt()
+    task = search.order.task
+    if receipt.parts is None or not isinstance(task, RequestTask) or task.tools is None:
+        return receipt
+    return dataclasses.replace(receipt, parts=None, reason="the choice between calls of tools and texts is made for all samples alone")
 
 
 def public(warning: str) -> str:

@@ -48,6 +48,7 @@ from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
 from tts.tasks.looks import looks_like_math
 from tts.trace.nodes import RecordedNodes
+from tts.trace.receipt import PartAnswers, part_answers
 from tts.trace.trace import Trace, TraceNode
 from tts.types import Candidate, Problem, Solution, Usage, pictures_in
 from tts.verifiers.base import Verifier, bind, traits_of
@@ -472,7 +473,14 @@ class ProblemRun:
             kept_tokens=tuple(search.tree.kept),
             reasons=tuple(search.notes.reasons),
             judgements=tuple(search.scoring.judgements),
+            parts=self._parts(search, outcome),
         )
+
+    def _parts(self, search: Search, outcome: SearchOutcome) -> PartAnswers:
+        """Return what parts of the samples would have answered, to be computed where it is read."""
+        if outcome.error is not None or outcome.stopped_by in ("interrupted", "failed"):
+            return PartAnswers(f"the search was {'interrupted' if outcome.stopped_by == 'interrupted' else 'ended by a failure'}")
+        return PartAnswers(partial(part_answers, self.plan, self.selection, list(outcome.candidates), search.tree, self.verifiers))
 
 
 def _never(candidate: Candidate, agreeing: int) -> bool:

@@ -21,6 +21,7 @@ from tts.display import cell, grid, one_line
 from tts.errors import ConfigError, shown
 from tts.trace import picture as pictures
 from tts.trace.html import render
+from tts.trace.receipt import NOT_RECORDED, PartAnswers, Receipt, parts_of, receipt_of
 from tts.types import Usage
 from tts.verifiers.base import Judgement
 
@@ -74,6 +75,7 @@ class Trace:
         warnings: as `Solution.warnings`. kept_tokens: distinct prefix tokens of the live set, each time that the strategy chose
             what it keeps. reasons: why the search went on as it did, in the words of a strategy that decides (`auto`).
         judgements: The prompts of verifiers to models, with the replies, and those that were too long to be shown.
+        parts: What parts of the samples would have answered (`receipt`).
     """
 
     problem: str
@@ -92,6 +94,7 @@ class Trace:
     kept_tokens: tuple[int, ...] = ()
     reasons: tuple[str, ...] = ()
     judgements: tuple[Judgement, ...] = ()
+    parts: PartAnswers = dataclasses.field(default_factory=lambda: PartAnswers(NOT_RECORDED))
 
     def __repr__(self) -> str:
         """One line: what ran, how large it is, and how it ended."""
@@ -106,9 +109,15 @@ class Trace:
         shown += [(f"{more:,} more", "", "", "", "", "")] if (more := len(self.calls) - _SHOWN) > 0 else []
         return f"<p>{cell(repr(self))}</p>" + grid(("call", "model", "rows", "tokens", "tokens in", "seconds"), shown)
 
+    def receipt(self) -> Receipt:
+        """Return what each phase of the search cost, and what parts of its samples would have answered."""
+        return receipt_of(self.calls, self.usage, self.parts)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values (no NaN: unknown is None)."""
+        """Return everything as plain values (no NaN: unknown is None), and the receipt."""
         record: dict[str, Any] = {"format": FORMAT, **plain_values(dataclasses.replace(self, nodes=tuple(self.nodes)))}
+        del record["parts"]
+        record["receipt"] = plain_values(self.receipt())
         if not record["judgements"]:
             del record["judgements"]
         for node in record["nodes"]:
@@ -138,6 +147,7 @@ class Trace:
             data["usage"] = Usage(**data["usage"])
             for name in ("warnings", "kept_tokens", "reasons"):
                 data[name] = tuple(data.get(name, ()))
+            data["parts"] = parts_of(data.pop("receipt", None))
             data["judgements"] = tuple(_judgement(one) for one in data.get("judgements", ()))
             data["confidence"] = math.nan if data["confidence"] is None else data["confidence"]
             return cls(**data)
@@ -152,6 +162,7 @@ class Trace:
         for usage in (record["usage"], *(call["usage"] for call in record["calls"])):
             for name in _TIMED:
                 del usage[name]
+        record["receipt"] = {name: record["receipt"][name] for name in ("parts", "reason")}
         return record
 
     def to_networkx(self) -> networkx.DiGraph:

@@ -189,6 +189,7 @@ def answered(gateway: Any, wire: str, asked: dict[str, Any]) -> Any:
     if isinstance(found, str):
         return fieldless(found), len(parts.ASKED)
     report = {name: value for name, value in found.report.items() if name not in ("search", "trace", "usage", "ledger", "warnings")}
+    report["receipt"] = {name: report["receipt"][name] for name in ("tokens", "parts", "reason")}
     report["warnings"] = [fieldless(one) for one in found.report["warnings"]]
     known = sorted((one.seed, one.prompt, one.max_tokens, one.temperature) for one in parts.ASKED)
     return dataclasses.replace(found, stop_text=None, report=report), known

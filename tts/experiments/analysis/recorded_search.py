@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,11 @@ from tts.experiments.study.record import RecordedSample
 from tts.registry import Registry, Scope, parse_call
 from tts.scopes import check_calls, file_scope
 from tts.search.algorithms.aggregation import aggregate_scores
-from tts.search.algorithms.embedding import Embedder, HashedNgrams
 from tts.search.answers import Candidates
 from tts.search.ends import StopDecision
 from tts.search.needs import Needs, needs_of
-from tts.search.parts import Plan, Selected, Selection, StopRule
-from tts.search.search import Search
+from tts.search.parts import Plan, StopRule
+from tts.search.recorded import RUN_LIVE, KnownScores, choose_by_scores
 from tts.search.selections.majority import Majority
 from tts.solver.model_cache import made
 from tts.types import Candidate, Problem, Status, Trajectory
@@ -119,7 +118,7 @@ class RecordedSearch:
         else:
             scores = RecordedScores(self.pool, asked)
             used = candidates[: len(order)] if stop is None else candidates[: len(order)][stop.used]
-            chosen = _finished(self.selection.select(used, cast("Search", scores)), self.selection)
+            chosen = choose_by_scores(self.selection, used, scores)
             answer = answer if answer is not None else chosen.answers[0] if chosen.answers else None
             first = chosen.ranked[0] if chosen.ranked else None
         return ReplayOutcome(
@@ -207,18 +206,16 @@ def _judged(pool: ProblemPool, rule: StopRule | None) -> list[dict[str, float]]:
     return [{role: score} for score in RecordedScores(pool).of(range(len(pool.drawn)), role, needs.aggregate).tolist()]
 
 
-class RecordedScores:
-    """The part of a search that selections may use on recorded samples: scores, and vectors by words.
+class RecordedScores(KnownScores):
+    """The recorded scores of a pool.
 
     Attributes:
         asked: the samples whose scores were read.
     """
 
     def __init__(self, pool: ProblemPool, asked: set[int] | None = None) -> None:
-        self.scoring = self.notes = self
+        super().__init__()
         self.asked = set[int]() if asked is None else asked
-        self.embedder = HashedNgrams()  # compares words without waiting for anything
-        self.given_roles: dict[str, bool] = {}  # a recorded strategy gave no scores of its own
         self._pool = pool
 
     def get(self, role: str) -> Verifier:
@@ -232,41 +229,30 @@ class RecordedScores:
             raise self._unscored(role)
         return _made(text, file_scope())
 
-    async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
-        """Return vectors, as `Search.embed` would."""
-        return await (embedder or self.embedder).embed(texts)
-
-    async def run(self, fn: Callable[..., T], *args: Any) -> T:
-        """Return what a function does, as `Search.run` would."""
-        return fn(*args)
-
-    def warn(self, line: str, *, timed: bool = False) -> None:
-        """Do nothing: a replay has no solution to warn in."""
-
     async def score(
         self,
         ts: Sequence[Trajectory],
         verifier: str = "main",
         aggregate: str = "last",
         *,
-        required: bool = True,  # noqa: ARG002 - as in `Search.score`; recorded scores cost nothing
+        required: bool = True,
     ) -> NDArray[np.float64]:
-        """Return recorded scores, as `Search.score` would."""
+        """Return recorded scores, and note whose they are."""
         self.asked.update(t.node for t in ts)
-        return self.of([t.node for t in ts], verifier, aggregate)
+        return await super().score(ts, verifier, aggregate, required=required)
 
-    def scores_of(self, t: Trajectory, verifier: str) -> StepScores:
+    def scores_of(self, t: Trajectory, role: str) -> StepScores:
         """Return recorded outcomes of tests, as a live search has them."""
         drawn = self._pool.drawn[t.node]
-        return StepScores(whole=drawn.scores.get(verifier, math.nan), tests=drawn.outcomes.get(verifier, drawn.steps.get(verifier)))
+        return StepScores(whole=drawn.scores.get(role, math.nan), tests=drawn.outcomes.get(role, drawn.steps.get(role)))
 
-    def of(self, samples: Sequence[int], role: str, aggregate: str) -> NDArray[np.float64]:
+    def of(self, nodes: Sequence[int], role: str, aggregate: str) -> NDArray[np.float64]:
         """Return the scores of samples.
 
         Raises:
             ConfigError: one was not scored by the role.
         """
-        drawn = [self._pool.drawn[i] for i in samples]
+        drawn = [self._pool.drawn[i] for i in nodes]
         if not all(role in one.scores for one in drawn):
             raise self._unscored(role)
         return np.array([score_of(one, role, aggregate) for one in drawn], dtype=np.float64)
@@ -276,9 +262,6 @@ class RecordedScores:
             f"the selection scores with the role {role!r}, but the pool of problem {self._pool.cell.problem!r} lacks such scores",
             hint="import programs with the field written_tests and --programs FILE" if role == "tests" else _SCORED,
         )
-
-    def __getattr__(self, name: str) -> Any:
-        raise ConfigError(f"the selection uses {name!r} of a search, but recorded samples have scores only", hint=_LIVE)
 
 
 def score_of(drawn: RecordedSample, role: str, aggregate: str) -> float:
@@ -300,7 +283,7 @@ def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifi
 
     def refuse(problem: Problem, text: str) -> float:
         del text
-        raise ConfigError(f"problem {problem.id!r}: the verifier of imported scores has these scores alone", hint=_LIVE)
+        raise ConfigError(f"problem {problem.id!r}: the verifier of imported scores has these scores alone", hint=RUN_LIVE)
 
     return FunctionVerifier(refuse, range=(low, high))
 
@@ -308,15 +291,4 @@ def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifi
 _IMPORTED: Final = Registry("verifier", "tts.imported", {"recorded": f"{__name__}:imported_scores"})
 
 
-_LIVE: Final = "run it live, with tts run"
 _SCORED: Final = "draw a pool with that verifier, or choose a selection that needs none, such as majority"
-
-
-def _finished(work: Coroutine[Any, Any, Selected], selection: Selection) -> Selected:
-    """Return the choice of a selection, which has nothing to await on recorded scores."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        return end.value
-    work.close()
-    raise ConfigError(f"{selection} waits for something else than scores, which recorded samples cannot give", hint=_LIVE)

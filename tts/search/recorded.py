@@ -1,0 +1,103 @@
+"""Selections without a live search: they choose by scores that are known, and nothing is called."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.errors import ConfigError
+from tts.search.algorithms.embedding import Embedder, HashedNgrams
+from tts.search.parts import Selected, Selection
+from tts.search.search import Search
+from tts.types import Candidate, Trajectory
+from tts.verifiers.base import StepScores, Verifier
+
+T = TypeVar("T")
+RUN_LIVE = "run it live, with tts run"
+
+
+class KnownScores(ABC):
+    """The part of a search that a selection may use without calls: known scores, and vectors by words.
+
+    Attributes:
+        given_roles: As `Scoring.given_roles`: none, since a strategy of independent samples gives no scores.
+    """
+
+    def __init__(self) -> None:
+        self.scoring = self.notes = self
+        self.embedder = HashedNgrams()  # compares words without waiting for anything
+        self.given_roles: dict[str, bool] = {}
+
+    @abstractmethod
+    def get(self, role: str) -> Verifier:
+        """Return the verifier of a role.
+
+        Raises:
+            ConfigError: There is none.
+        """
+
+    @abstractmethod
+    def scores_of(self, t: Trajectory, role: str) -> StepScores:
+        """Return what a role's verifier said of a trajectory.
+
+        Raises:
+            ConfigError: It was not asked.
+        """
+
+    @abstractmethod
+    def of(self, nodes: Sequence[int], role: str, aggregate: str) -> NDArray[np.float64]:
+        """Return a role's score of each node.
+
+        Raises:
+            ConfigError: One has none.
+        """
+
+    async def score(
+        self,
+        ts: Sequence[Trajectory],
+        verifier: str = "main",
+        aggregate: str = "last",
+        *,
+        required: bool = True,  # noqa: ARG002 - as in `Search.score`; known scores cost nothing
+    ) -> NDArray[np.float64]:
+        """Return known scores, as `Search.score` would."""
+        return self.of([t.node for t in ts], verifier, aggregate)
+
+    async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
+        """Return vectors, as `Search.embed` would."""
+        return await (embedder or self.embedder).embed(texts)
+
+    async def run(self, fn: Callable[..., T], *args: Any) -> T:
+        """Return what a function does, as `Search.run` would."""
+        return fn(*args)
+
+    def warn(self, line: str, *, timed: bool = False) -> None:
+        """Drop a warning: there is no solution to warn in."""
+        del line, timed
+
+    def __getattr__(self, name: str) -> Any:
+        raise ConfigError(f"the selection uses {name!r} of a search, but recorded samples have scores only", hint=RUN_LIVE)
+
+
+def choose_by_scores(selection: Selection, candidates: Sequence[Candidate], scores: KnownScores) -> Selected:
+    """Return what a selection chooses.
+
+    Args:
+        selection: The selection.
+        candidates: The candidates, in the order of their samples.
+        scores: What is known of them.
+
+    Raises:
+        ConfigError: The selection needs a score that is not known, or more of a search than scores.
+    """
+    work = selection.select(candidates, cast("Search", scores))
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    work.close()
+    raise ConfigError(f"{selection} waits for something else than scores, which recorded samples cannot give", hint=RUN_LIVE)
