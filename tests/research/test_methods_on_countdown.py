@@ -98,7 +98,7 @@ def test_the_stored_study_of_the_demo_s_figure_tells_a_search_from_votes_by_its_
     made = [Row("learnt", name, 62, Estimate(0.5, 0.1, 0.9, num=2), 60.0, 4e8, (0.0, 1.0)) for name in methods]
     figure(made, items, 1, tmp_path / "demo.svg", stored)
     drawn = (tmp_path / "demo.svg").read_text()
-    for words in ("this run (2 problems)", "stored study, 3 seeds (300 problems)", "95 % intervals over problems"):
+    for words in ("this run (2 problems)", "stored study, 3 seeds (300 problems)", "95 % intervals"):
         assert words in drawn
 
 
