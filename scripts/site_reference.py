@@ -153,7 +153,7 @@ def _settings() -> dict[str, str]:
     of_study = "A study is one YAML file (`docs/how-to/studies.md`). `tts run FILE` runs it."
     of_gateway = "`tts serve --config FILE` reads one YAML file (`docs/how-to/gateway.md`)."
     sections = (study.StudyConfig, study.ModelConfig, study.ProblemsConfig, study.RecordConfig)
-    offered = (gateway.GatewayConfig, gateway.GatewayModel, gateway.Preset, gateway.GatewayLimits)
+    offered = (gateway.GatewayConfig, gateway.GatewayModel, gateway.Preset, gateway.GatewayLimits, gateway.GatewayAccount)
     return {
         "reference/study_file.md": "\n".join(_page("The study file", of_study, *sections)),
         "reference/gateway_file.md": "\n".join(_page("The gateway file", of_gateway, *offered)),

@@ -70,12 +70,12 @@ def test_every_public_name_has_its_place(site: Path) -> None:
 
 def test_every_command_and_every_key_of_the_files_has_its_line(site: Path) -> None:
     from tts.experiments.study.config import StudyConfig
-    from tts.serve.config import GatewayConfig, GatewayLimits
+    from tts.serve.config import GatewayAccount, GatewayConfig, GatewayLimits
 
     commands = (site / "reference" / "cli.html").read_text(encoding="utf-8")
     for name in ("solve", "run", "replay", "import", "serve", "models add", "verifiers report"):
         assert f"tts {name}" in commands, name
-    for page, sections in (("study_file", [StudyConfig]), ("gateway_file", [GatewayConfig, GatewayLimits])):
+    for page, sections in (("study_file", [StudyConfig]), ("gateway_file", [GatewayConfig, GatewayLimits, GatewayAccount])):
         text = (site / "reference" / f"{page}.html").read_text(encoding="utf-8")
         for section in sections:
             for key in section.model_fields:

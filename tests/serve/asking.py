@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 from tests.support.guard import LIMIT_S
 from tts.serve.app import create_app
 from tts.serve.config import gateway_config
+from tts.serve.gateway import Gateway
 from tts.serve.server import GatewayServer, uvicorn_config
 
 VOTE = "best_of_n(n=8) | majority"
@@ -74,3 +75,8 @@ def scored(choice: Any, skipped: int) -> tuple[float, bool]:
     """Read a choice as clients of log-likelihood tasks do: the sum behind the context, without the last token, and whether it is greedy."""
     values, tops = (choice["logprobs"][name][skipped:-1] for name in ("token_logprobs", "top_logprobs"))
     return sum(values), all(value == max(top.values()) for value, top in zip(values, tops, strict=True))
+
+
+def spent_tokens(gateway: Gateway, client: str = "anyone") -> int:
+    """Return the tokens that a client has spent of its own account in this period."""
+    return gateway.books.spent(gateway.accounts.of(client)).get("tokens", 0)

@@ -132,7 +132,7 @@ def test_a_reply_that_has_begun_is_not_begun_again_by_an_error():
         sent.append(message)
 
     statuses: list[int] = []
-    access = Access(breaks, keys=Keys({}), hosts=LOCAL, origins=(), count=statuses.append)
+    access = Access(breaks, keys=lambda: Keys({}), hosts=LOCAL, origins=(), count=statuses.append)
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
     with pytest.raises(OSError, match="the disk is full"):
         asyncio.run(access(scope, None, send))  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.serve.asking import QUESTION, ask, refused
+from tests.serve.asking import QUESTION, ask, refused, spent_tokens
 
 IMAGE = [{"type": "text", "text": "what is it?"}, {"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}]
 FAN = {"$defs": {**{f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)}, "a40": {}}, "$ref": "#/$defs/a0"}
@@ -102,7 +102,7 @@ def test_what_is_wrong_is_refused(client, name, stream):
     assert reply.headers["x-should-retry"] == "false"
     state = gateway.app.state.gateway
     assert not state.running
-    assert (state.books.spent("anyone"), state.books.held) == (0, {})
+    assert (spent_tokens(state), state.books.held) == (0, {})
 
 
 @pytest.mark.parametrize(

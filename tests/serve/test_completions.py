@@ -14,7 +14,7 @@ pytest.importorskip("numba", reason="the extra engine is not installed")
 
 from starlette.testclient import TestClient
 
-from tests.serve.asking import scored
+from tests.serve.asking import scored, spent_tokens
 from tests.support.guard import LIMIT_S
 from tts.backends.capabilities import prompt_logprobs
 from tts.backends.engine import EngineBackend
@@ -224,13 +224,13 @@ def test_reading_and_writing_are_booked(client):
 )
 def test_bad_input_is_refused_in_openais_form_and_spends_nothing(shared, fields, param, code):
     books = shared.app.state.gateway.books
-    before = books.spent("anyone")
+    before = spent_tokens(shared.app.state.gateway)
     error = asking(shared)(400, **fields)["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert (error["param"], error["code"], error["type"]) == (param, code, "invalid_request_error")
     assert "\n" not in error["message"]
     assert not books.held
-    assert books.spent("anyone") == before
+    assert spent_tokens(shared.app.state.gateway) == before
 
 
 def test_an_unknown_field_is_reported(complete):
@@ -364,7 +364,7 @@ def test_a_client_that_leaves_stops_the_model_and_is_booked(client):
 
     asyncio.run(leave())
     assert not state.books.held
-    assert state.books.spent("anyone") == 21
+    assert spent_tokens(state) == 21
     assert 'tts_client_tokens_total{client="anyone"} 21' in gateway.get("/metrics").text
     assert state.admission.running.total() == 0
 
@@ -378,7 +378,7 @@ def test_seconds_end_a_model_that_is_slow_and_what_it_wrote_is_booked(client):
     told = gateway.post("/v1/completions", json={"model": "slow", "prompt": "a b", "max_tokens": 7, "stream": True})
     assert "limits.seconds" in told.text
     state = gateway.app.state.gateway
-    assert (state.books.spent("anyone"), state.books.held.total(), state.admission.running.total()) == (14, 0, 0)
+    assert (spent_tokens(state), state.books.held.total(), state.admission.running.total()) == (14, 0, 0)
 
 
 def test_a_full_queue_refuses_with_the_time_to_wait(client):

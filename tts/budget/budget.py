@@ -15,7 +15,7 @@ from typing import Any
 
 from tts.errors import ConfigError, HintsKeywords, shown, unknown_name
 
-_COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
+WHOLE_UNITS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")  # that users give as whole numbers
 
 
 USD_UNIT = 10**15
@@ -60,7 +60,7 @@ class Budget(HintsKeywords):
     usd: float | None = None
 
     def __post_init__(self) -> None:
-        for unit in _COUNTS:
+        for unit in WHOLE_UNITS:
             if (value := getattr(self, unit)) is not None:
                 object.__setattr__(self, unit, _whole(unit, value))
         for unit in _LEAST:

@@ -68,6 +68,11 @@ class Keys:
                     )
                 )
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the clients."""
+        return tuple(name for name, _ in self._digests)
+
     def client(self, authorization: str | None) -> Client | None:
         """Return the client whose key is in an `Authorization` header; None: the key is of no client."""
         scheme, _, key = (authorization or "").strip().partition(" ")
@@ -85,8 +90,13 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(b"tts key:" + key.encode()).digest()
 
 
-def read_keys(path: str | None, operators: Sequence[str] = ()) -> Keys:
-    """Return the keys of a file: "NAME KEY" a line; empty lines and those that begin with # are ignored. None: no keys.
+def read_keys(path: str | None, operators: Sequence[str] = (), *, again: bool = False) -> Keys:
+    """Return the keys of a file: "NAME KEY" a line; empty lines and those that begin with # are ignored.
+
+    Args:
+        path: The file; None: there are no keys.
+        operators: The names of those who see the counts of all clients.
+        again: Whether the file was read before, so that operators whose keys are gone are no mistake.
 
     Raises:
         ConfigError: the file cannot be read, has no key, or a line or name is not valid. No key stands in the message.
@@ -106,13 +116,14 @@ def read_keys(path: str | None, operators: Sequence[str] = ()) -> Keys:
         named[words[0]] = words[1]
     if not named:
         raise ConfigError(f"the file of keys {path!r} has no key", hint='write "NAME KEY" a line, or leave keys out')
-    return Keys(named, operators)
+    return Keys(named, [name for name in operators if name in named] if again else operators)
 
 
 class Access:
     """Middleware that refuses requests without access, and sets `request.state.client` for the endpoints.
 
     Args:
+        keys: returns the keys of the moment.
         hosts: names, without port, that requests may address; "*": any. origins: of web pages that may call, beside the server's own.
         count: called with the status of each reply.
     """
@@ -121,7 +132,7 @@ class Access:
         self,
         app: ASGIApp,
         *,
-        keys: Keys,
+        keys: Callable[[], Keys],
         hosts: Sequence[str],
         origins: Sequence[str],
         count: Callable[[int], None],
@@ -188,7 +199,7 @@ class Access:
                     415, f"the body is {shown(kind) if kind else 'of no type'}, but must be application/json", code="unsupported_media_type"
                 )
         api_key = headers.get("x-api-key")  # of Anthropic's clients
-        client = self._keys.client(headers.get("authorization") if api_key is None else f"Bearer {api_key}")
+        client = self._keys().client(headers.get("authorization") if api_key is None else f"Bearer {api_key}")
         if client is None and scope["path"] not in OPEN_PATHS and scope["method"] != "OPTIONS":
             raise ApiError(
                 401,

@@ -18,6 +18,7 @@ from tts.serve.completions import endpoint
 from tts.serve.config import GatewayConfig
 from tts.serve.failures import ApiError
 from tts.serve.gateway import Gateway
+from tts.serve.spending import statements
 from tts.serve.wire.errors import error_reply
 
 # each module of endpoints has its own `ROUTES`
@@ -28,6 +29,7 @@ ROUTES: tuple[Route, ...] = (
     *tokenizers.ROUTES,
     *observe.ROUTES,
     *metrics.ROUTES,
+    *statements.ROUTES,
     *page.ROUTES,
 )
 
@@ -53,7 +55,7 @@ def create_app(config: GatewayConfig, *, hosts: Sequence[str] = (), gateway: Gat
             await made.close()
 
     names = (*LOCAL, *hosts, *config.hosts)
-    access = Middleware(Access, count=made.metrics.reply, keys=made.keys, hosts=names, origins=config.origins)
+    access = Middleware(Access, count=made.metrics.reply, keys=lambda: made.keys, hosts=names, origins=config.origins)
     app = Starlette(
         routes=ROUTES, middleware=[access], lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, ApiError: _api_error, ClientDisconnect: _left},

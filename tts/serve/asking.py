@@ -86,7 +86,7 @@ async def _items_before(request: Request, name: Any) -> list[Any]:
     """
     if not isinstance(name, str):  # another type is refused as a field
         return []
-    if _running(request, name) is not None:
+    if _running(request, name) is not None or _elsewhere(request, name) is not None:
         raise ApiError(409, f"previous_response_id is {name[:80]!r}, which still runs", param="previous_response_id", code="in_progress")
     found = await _kept(request, name)
     if found is None:
@@ -112,8 +112,9 @@ async def _reply(request: Request, wire: Wire, asked: SearchRequest, raw: bytes,
     if items is not None:
         order = order.with_end(lambda search: _keep(gateway, search, items))
     digest = hashlib.sha256(request.url.path.encode() + b"\0" + raw).digest()
+    show = (lambda search: responses.opening(head_of(search), "in_progress")) if wire is responses else None
     with telemetry.continued(request.headers):
-        search = gateway.begin(request.state.client, order, key=key, digest=digest, retry=retry)
+        search = gateway.begin(request.state.client, order, key=key, digest=digest, retry=retry, show=show)
     if asked.stream:
         return SearchStream(gateway, search, wire.frames(head_of(search)))
     return await whole_reply(gateway, search, wire, request.receive, linger=key is not None or retry is not None)
@@ -134,6 +135,8 @@ async def get_response(request: Request) -> Response:
     """Return a response that is kept, or runs."""
     if (search := _running(request, request.path_params["name"])) is not None:
         return JsonReply(responses.opening(head_of(search), "in_progress"))
+    if (opening := _elsewhere(request, request.path_params["name"])) is not None:
+        return JsonReply(opening)
     return JsonReply((await _found(request)).reply)
 
 
@@ -161,6 +164,10 @@ async def cancel_response(request: Request) -> Response:
         while not search.over:
             await search.signal.wait()
         return JsonReply(responses.failure(head_of(search), api_error(search.failure or ApiError(409, "", code="cancelled"))))
+    if (opening := _elsewhere(request, request.path_params["name"])) is not None:
+        await _gateway(request).end_elsewhere(request.state.client.owner, request.path_params["name"].removeprefix(responses.PREFIX))
+        found = await _kept(request, request.path_params["name"])
+        return JsonReply({**opening, "status": "cancelled"} if found is None else found.reply)
     return JsonReply((await _found(request)).reply)
 
 
@@ -177,6 +184,14 @@ def _running(request: Request, name: str) -> RunningSearch | None:
     """Return the client's running search of a response; None where there is none."""
     search = _gateway(request).running.get(name.removeprefix(responses.PREFIX)) if name.startswith(responses.PREFIX) else None
     return search if search is not None and search.client.owner == request.state.client.owner else None
+
+
+def _elsewhere(request: Request, name: str) -> dict[str, Any] | None:
+    """Return the client's response that another worker works on, without output; None where there is none."""
+    if not name.startswith(responses.PREFIX):
+        return None
+    entry = _gateway(request).books.find(request.state.client.owner, name.removeprefix(responses.PREFIX))
+    return None if entry is None else entry.about.get("response")
 
 
 async def _kept(request: Request, name: str) -> ResponseRecord | None:

@@ -8,6 +8,9 @@
         presets:
           vote: {strategy: best_of_n(n=8) | majority, budget: 1000}
     keys: keys.txt
+    store: searches.sqlite
+    accounts:
+      project: {budget: {usd: 100}, hours: 720, request: {usd: 0.05}, keys: [anna, bert]}
     limits: {tokens: 20000, searches: 256}
 
 A preset is offered to clients as the model `pocket:vote`.
@@ -23,7 +26,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from tts.backends.base import Sampling
-from tts.budget.budget import Budget, check_units
+from tts.budget.budget import WHOLE_UNITS, Budget, check_units
 from tts.checks import read_text
 from tts.errors import ConfigError, shown, unknown_name
 from tts.experiments.study.config import ModelConfig
@@ -140,6 +143,23 @@ class GatewayLimits(Section):
     read_seconds: float = Field(default=60.0, gt=0)
 
 
+class GatewayAccount(Section):
+    """What requests may spend together in a period. An account with the name of a key is what that key may spend.
+
+    Args:
+        budget: Tokens, or limits by unit; `seconds` are those of its searches, added up.
+        hours: The length of a period, after which the whole budget is there again; None: it never is.
+        request: What a request takes of each limit that it does not name itself. Each limit but `tokens`, and `seconds` where
+            `limits.seconds` is given, needs one.
+        keys: The names of further keys, whose requests may name the account in `tts.account`.
+    """
+
+    budget: BudgetGiven
+    hours: float | None = Field(default=None, gt=0)
+    request: dict[str, int | float] = Field(default_factory=dict[str, int | float])
+    keys: list[str] = Field(default_factory=list[str])
+
+
 class GatewayConfig(Section):
     """What a gateway offers, to whom, and within which limits.
 
@@ -147,6 +167,7 @@ class GatewayConfig(Section):
         models: by the name that clients use. efforts: tokens of the budget for each `reasoning_effort`, up to `limits.tokens`.
         verifiers: that a request may name, in these words, beside those of its model.
         keys: the file of clients' keys, "NAME KEY" a line; None: anyone who reaches the server may use it.
+        accounts: by name, what requests may spend together, beside `limits.client_tokens` of each key; they need a store.
         operators: names of `keys` that see the counts of all clients in `/metrics`; others see their own.
         hosts: names that requests may address the server by, beside the one it listens at and those of this machine.
         origins: of web pages that may call it, such as "https://chat.example.org"; none by default.
@@ -160,6 +181,7 @@ class GatewayConfig(Section):
     efforts: dict[str, int] = Field(default={"minimal": 500, "low": 1000, "medium": 4000, "high": 16000})
     verifiers: list[str] = Field(default=["none", "process", "probe", "confidence", "self_evaluation", "judge", "rules"])
     keys: str | None = None
+    accounts: dict[str, GatewayAccount] = Field(default_factory=dict[str, GatewayAccount])
     operators: list[str] = Field(default_factory=list[str])
     hosts: list[str] = Field(default_factory=list[str])
     origins: list[str] = Field(default_factory=list[str])
@@ -200,7 +222,31 @@ class GatewayConfig(Section):
                 raise unknown_name("key of efforts", effort, EFFORTS)
             if tokens < 1:
                 raise ConfigError(f"efforts.{effort} is {tokens}, but must be tokens of at least 1")
+        for name, account in self.accounts.items():
+            _check_account(name, account, self.limits)
+        if self.accounts and self.store is None:
+            raise ConfigError(
+                "accounts are given, but there is no store, so that a restart would forget what was spent",
+                hint="name a file as the store, for example store: searches.sqlite",
+            )
         return self
+
+
+def _check_account(name: str, account: GatewayAccount, limits: GatewayLimits) -> None:
+    """Refuse an account whose limits and those of its requests do not fit together."""
+    check_name("name of an account", name)
+    most, parts = budget_of(account.budget).limits, budget_of(account.request).limits if account.request else {}
+    for unit, part in parts.items():
+        if unit not in most or part > most[unit]:
+            told = "does not limit it" if unit not in most else f"has {most[unit]:g}"
+            raise ConfigError(f"accounts.{name}.request.{unit} is {part:g}, but the account's budget {told}")
+    named = {"tokens", *parts, *(() if limits.seconds is None else ("seconds",))}
+    for unit in most:
+        if unit not in named:
+            raise ConfigError(
+                f"accounts.{name} limits {unit}, but does not say how much a request takes that names none",
+                hint=f"for example request: {{{unit}: {max(1, int(most[unit] / 100)) if unit in WHOLE_UNITS else most[unit] / 100:g}}}",
+            )
 
 
 def check_name(what: str, name: str) -> None:

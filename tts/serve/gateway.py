@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
+import sqlite3
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
+from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, EngineError, TTSError, shown
 from tts.logs import get_logger
@@ -22,7 +24,8 @@ from tts.serve.failures import ApiError
 from tts.serve.metrics import Metrics
 from tts.serve.offers import Offers
 from tts.serve.searches import Job, Joining, Order, RunningSearch
-from tts.serve.spending.books import ClientBooks, Hold
+from tts.serve.spending.accounts import Accounts, SharedAccount, amounts_of, spent_of
+from tts.serve.spending.books import LOOK_S, Part, RequestEntry, SharedBooks
 from tts.solver import telemetry
 from tts.solver.model_cache import LOOP, ModelCache
 from tts.solver.solver import Solver
@@ -31,6 +34,8 @@ from tts.types import Solution
 LOG = get_logger("tts.serve")
 T = TypeVar("T")
 _ASIDE = 2  # threads for tokenizers
+_QUESTION = 2000  # characters of a question that other workers show
+_SHOW_S = 1.0  # between two signs of life
 
 
 class Gateway:
@@ -39,9 +44,10 @@ class Gateway:
     Args:
         config: of the gateway. clock: seconds, never backwards. now: seconds since the epoch.
         seeds: draws the seed of a request without one. names: draws the number of a search.
+        worker: The name of this process among those that share the store; None: it is drawn.
 
     Raises:
-        ConfigError: a model is unknown, or the keys cannot be read.
+        ConfigError: a model is unknown, the keys cannot be read, or an account is for no key.
     """
 
     def __init__(
@@ -52,17 +58,20 @@ class Gateway:
         now: Callable[[], float] = time.time,
         seeds: Callable[[], int] = lambda: secrets.randbelow(2**31),
         names: Callable[[], str] = lambda: secrets.token_urlsafe(18),
+        worker: str | None = None,
     ) -> None:
         self.config, self.now, self.seeds = config, now, seeds
         self._names = names
         self.cache = ModelCache()
         self.offers = Offers(config, self.cache)
         self.keys = read_keys(config.keys, config.operators)
+        self.accounts = Accounts(config, self.keys.names)
         self.admission = Admission(config.limits, clock)
         self.running: dict[str, RunningSearch] = {}
         self.metrics = Metrics()
         self.archive = Archive(config.store, config.kept)
-        self.books = ClientBooks(config.limits, now, config.store)
+        self.books = SharedBooks(now, config.store, worker)
+        self._loop: asyncio.AbstractEventLoop | None = None  # as soon as it serves
         self._life: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Future[None]] = set()  # finished searches on their way to the archive
         self._joining = Joining()
@@ -80,7 +89,50 @@ class Gateway:
         if self.config.telemetry:
             telemetry.enable()
         await asyncio.to_thread(self.offers.load)
-        self._life = asyncio.create_task(self.books.keep_alive())
+        self._loop, self._life = asyncio.get_running_loop(), asyncio.create_task(self._keep_alive())
+
+    async def _keep_alive(self) -> None:
+        """Show life until cancelled, and end the searches that other workers ask to end."""
+        shown_at = self.now()
+        while True:
+            await asyncio.sleep(LOOK_S if self.running and self.books.is_shared else _SHOW_S)
+            try:
+                for number in self.books.to_end() if self.running else ():
+                    if (search := self.running.get(number)) is not None:
+                        search.cancel(ended_by_client())
+                if not 0 <= self.now() - shown_at < _SHOW_S:
+                    shown_at = self.now()
+                    self.show_life()
+            except sqlite3.Error as failure:
+                LOG.error("the store cannot be used: %s", failure)
+
+    def show_life(self) -> None:
+        """Write for the other workers that this one lives, and what it has counted."""
+        gauges = {
+            "searches_running": self.admission.running.total(),
+            "searches_waiting": self.admission.waiting,
+            "tokens_held": self.books.held.total(),
+        }
+        self.books.show_life(self.metrics.counts(), gauges)
+
+    def read_keys_again(self) -> None:
+        """Read the file of keys again soon; where it is not valid, the keys stay as they are, and the log says why.
+
+        A handler of signals may call this: what it interrupts may hold the log.
+        """
+        if self._loop is None:
+            self._replace_keys()
+        else:
+            self._loop.call_soon_threadsafe(self._replace_keys)
+
+    def _replace_keys(self) -> None:
+        try:
+            keys = read_keys(self.config.keys, self.config.operators, again=True)
+            self.accounts, self.keys = Accounts(self.config, keys.names, again=True), keys
+        except ConfigError as failure:
+            LOG.error("the keys were not read again, and stay as they are: %s", failure)
+        else:
+            LOG.info("the keys were read again: %d", len(keys.names))
 
     def refuse_if_closing(self) -> None:
         """Raise ApiError 503 while the server shuts down."""
@@ -94,31 +146,63 @@ class Gateway:
         self.admission.refuse_if_full(max(len(self.running), entered.total()), max(own, entered[client.owner]))
 
     def begin(
-        self, client: Client, order: Order, *, key: str | None = None, digest: bytes = b"", retry: int | None = None
+        self,
+        client: Client,
+        order: Order,
+        *,
+        key: str | None = None,
+        digest: bytes = b"",
+        retry: int | None = None,
+        show: Callable[[RunningSearch], Mapping[str, Any]] | None = None,
     ) -> RunningSearch:
         """Return the search of an order: a new one, or the one under way that this request repeats (see `Joining`).
 
+        Args:
+            client: The client.
+            order: The order.
+            key: The key of idempotency; None: none is given.
+            digest: The digest of the body.
+            retry: The number of earlier attempts; None: unknown.
+            show: What other workers return of a response while it runs; None: it is none.
+
         Raises:
-            ApiError: the server shuts down, the client's tokens do not suffice, or the idempotency key belongs to another body.
+            ApiError: the server shuts down, the account is not the client's or does not suffice, or the idempotency key belongs to
+                another body.
         """
         self.refuse_if_closing()
         if (found := self._joining.find(client, key, digest, retry)) is not None:
             return found
         self.refuse_if_full(client)
-        tokens = int(order.budget.limits["tokens"])
-        hold = self.books.reserve(client.name, tokens)
+        options = order.request.options
+        payer = self.accounts.of(client.name, options.account)
+        order = dataclasses.replace(order, budget=payer.completed(order.budget, named=options.budget is not None))
         search = RunningSearch(self._names(), client, order, self.now())
+        about = self._about(search, show) if self.books.is_shared else {}
+        part = self.books.reserve(self.entry(search.number, client, payer, about), amounts_of(order.budget))
+        account = Account(order.budget)
         self.running[search.number] = search
         forget = self._joining.add(search, key, digest, retry)
-        search.task = asyncio.create_task(self._run(search, hold))
-        search.task.add_done_callback(lambda _: self._end(search, hold, forget))
+        search.task = asyncio.create_task(self._run(search, part, account))
+        search.task.add_done_callback(lambda _: self._end(search, part, account, forget))
         return search
 
-    async def _run(self, search: RunningSearch, hold: Hold) -> None:
+    @staticmethod
+    def _about(search: RunningSearch, show: Callable[[RunningSearch], Mapping[str, Any]] | None) -> dict[str, Any]:
+        """Return what other workers show of a search while it runs."""
+        response = {} if show is None else {"response": show(search)}
+        question = search.question[:_QUESTION]
+        return {"model": search.order.offer.name, "question": question, "begun_at": search.begun_at, **response}
+
+    @staticmethod
+    def entry(name: str, client: Client, payer: SharedAccount, about: Mapping[str, Any]) -> RequestEntry:
+        """Return a request under way as the books have it."""
+        return RequestEntry(name=name, owner=client.owner, client=client.name, account=payer, about=about)
+
+    async def _run(self, search: RunningSearch, part: Part, account: Account) -> None:
         try:
-            await hold.wait()
+            await part.wait()
             async with self.admission.place(search.client.owner):
-                solution = await self._solve(search)
+                solution = await self._solve(search, account)
             if solution is not None:
                 search.solution = solution
                 if search.failure is None and solution.error is not None and not solution.candidates:
@@ -128,7 +212,7 @@ class Gateway:
         except Exception as failure:  # noqa: BLE001 - raised where requests wait
             search.failure = search.failure or failure
 
-    async def _solve(self, search: RunningSearch) -> Solution | None:
+    async def _solve(self, search: RunningSearch, account: Account) -> Solution | None:
         """Run a search, and again on another server of its model where a server failed before anything was spent."""
         servers, chats = self.offers.servers[search.order.offer.model], search.order.chats
         solution: Solution | None = None
@@ -137,7 +221,7 @@ class Gateway:
                 search.state = "running"
                 if chats:  # the first such request finds out what the server offers there
                     await asyncio.to_thread(self.cache.backend, loan.records["policy"])
-                solution = await LOOP.wait(self._job(search, loan.records).run())
+                solution = await LOOP.wait(self._job(search, account, loan.records).run())
             failed = solution is not None and isinstance(solution.error, EngineError) and not solution.candidates
             if solution is not None and search.failure is None:
                 servers.report(loan.place, failed=failed)
@@ -148,22 +232,24 @@ class Gateway:
                 break
         return solution
 
-    def _job(self, search: RunningSearch, records: Mapping[str, ModelRecord]) -> Job[Solution]:
+    def _job(self, search: RunningSearch, account: Account, records: Mapping[str, ModelRecord]) -> Job[Solution]:
         order, settings = search.order, search.order.offer.settings
         solver = Solver(
             records, settings.verifiers if order.verifier is None else order.verifier, task=order.task, sampling=order.sampling,
             expected_tokens=settings.expected_tokens, on_error="keep", keep=self.cache,
         )  # fmt: skip
-        run = solver.prepared(order.problem, order.budget, strategy=order.strategy, seed=order.seed)
+        run = solver.prepared(order.problem, account, strategy=order.strategy, seed=order.seed)
         search.job = Job(dataclasses.replace(run, on_event=search.tell).solve)
         return search.job
 
-    def _end(self, search: RunningSearch, hold: Hold, forget: Callable[[], None]) -> None:
+    def _end(self, search: RunningSearch, part: Part, account: Account, forget: Callable[[], None]) -> None:
         """Book a search that is over, whichever way it ended; once."""
         forget()
         del self.running[search.number]
+        earlier = set(self._writing)
         solution, seconds = search.solution, self.now() - search.begun_at
-        hold.settle(0 if solution is None else solution.usage.tokens)
+        account.close()
+        self.close_part(part, spent_of(account))
         end = "done" if search.failure is None else "failed" if search.cancelled is None else "cancelled"
         self.metrics.search(search, end, seconds)
         if solution is not None and solution.trace is not None:
@@ -174,6 +260,25 @@ class Gateway:
         if search.order.on_end is not None:
             search.order.on_end(search)
         search.wake()
+        writing = self._writing - earlier  # until it is written, other workers see the search as under way
+        if not writing:
+            self.books.forget(search.number)
+
+        def forget_written(one: asyncio.Future[None]) -> None:
+            writing.discard(one)
+            if not writing:
+                self.books.forget(search.number)
+
+        for one in [*writing]:
+            one.add_done_callback(forget_written)
+
+    @staticmethod
+    def close_part(part: Part, spent: Mapping[str, int]) -> None:
+        """Book what a request has spent; where the store fails, what it held stays held, and the log says so."""
+        try:
+            part.close(spent)
+        except sqlite3.Error as failure:
+            LOG.error("a request was not booked, so that what it held stays held: %s", failure)
 
     def _keep(self, search: RunningSearch, solution: Solution, seconds: float) -> None:
         """Write a finished search into the archive, in a thread."""
@@ -196,6 +301,28 @@ class Gateway:
         writing = asyncio.ensure_future(asyncio.to_thread(work))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
+
+    async def end_elsewhere(self, owner: str, number: str) -> RequestEntry | None:
+        """End a client's search that another worker runs, and return it when it is over; None: no other worker runs it.
+
+        Raises:
+            ApiError: 503, this worker ends meanwhile.
+        """
+        if (entry := self.books.find(owner, number)) is None:
+            return None
+        self.books.ask_end(owner, number)
+        await self.wait_elsewhere(owner, number)
+        return entry
+
+    async def wait_elsewhere(self, owner: str, number: str) -> None:
+        """Wait until no other worker runs a client's search.
+
+        Raises:
+            ApiError: 503, this worker ends meanwhile.
+        """
+        while self.books.find(owner, number) is not None:
+            self.refuse_if_closing()
+            await asyncio.sleep(LOOK_S)
 
     @asynccontextmanager
     async def ended_with_it(self) -> AsyncGenerator[None]:
@@ -301,6 +428,11 @@ def within(budget: Budget, tokens: int, seconds: float | None) -> Budget:
         if most is not None and limits.setdefault(unit, most) > most:
             raise ConfigError(f"budget {unit} is {shown(limits[unit])}, but this server allows {most:g}", hint=f"ask for at most {most:g}")
     return Budget(**limits)  # pyright: ignore[reportArgumentType]
+
+
+def ended_by_client() -> ApiError:
+    """Return what those get who wait for a search that its client ends."""
+    return ApiError(409, "the search was ended by its client", code="cancelled")
 
 
 def _closing() -> ApiError:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import json
 from collections import Counter
+from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,17 +15,16 @@ from tts.serve.completions.work import CompletionCost
 from tts.serve.searches import RunningSearch
 
 _BOUNDS_S = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+_SECONDS = "tts_search_seconds"
 _KINDS = ("prompt", "generated", "cancelled", "verifier")
 Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """What a gateway has counted since it began. Searches and completions are counted once, when their books are closed."""
+    """What this process has counted since it began. Searches and completions are counted once, when their books are closed."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, Labels]] = Counter()
-        self._buckets = [0] * (len(_BOUNDS_S) + 1)
-        self._seconds = 0.0
 
     def reply(self, status: int) -> None:
         """Count a reply."""
@@ -33,49 +34,66 @@ class Metrics:
         """Count a search that is over.
 
         Args:
-            end: "done", "failed" or "cancelled". seconds: from its request on.
+            search: The search.
+            end: "done", "failed" or "cancelled".
+            seconds: The seconds from its request on.
         """
         model = ("model", search.order.offer.name)
         self._counts["tts_searches_total", (model, ("end", end))] += 1
-        self._buckets[bisect.bisect_left(_BOUNDS_S, seconds)] += 1
-        self._seconds += seconds
+        self._counts[_SECONDS, (("bucket", str(bisect.bisect_left(_BOUNDS_S, seconds))),)] += 1
+        self._counts[_SECONDS, ()] += seconds  # pyright: ignore[reportArgumentType]
         if (solution := search.solution) is not None:
             for kind in _KINDS:
                 self._counts["tts_tokens_total", (model, ("kind", kind))] += getattr(solution.usage, f"{kind}_tokens")
             self._counts["tts_client_tokens_total", (("client", search.client.name),)] += solution.usage.tokens
 
     def completion(self, model: str, client: str, cost: CompletionCost, spent: int) -> None:
-        """Count what a model alone did for a request, whichever way it ended; `spent`: the tokens that its client's books have."""
+        """Count what a model alone did for a request, whichever way it ended.
+
+        Args:
+            model: The name of the model.
+            client: The name of the client.
+            cost: What the model did.
+            spent: The tokens that its account has booked.
+        """
         self._counts["tts_completions_total", (("model", model),)] += 1
         for kind, tokens in (("prompt", cost.computed), ("generated", cost.generated)):
             self._counts["tts_tokens_total", (("model", model), ("kind", kind))] += tokens
         self._counts["tts_client_tokens_total", (("client", client),)] += spent
 
-    def text(self, client: str | None, **gauges: float) -> str:
-        """Return the counts, with gauges of the moment.
+    def counts(self) -> dict[str, float]:
+        """Return the counts by names that `metrics_text` reads."""
+        return {json.dumps(key): count for key, count in self._counts.items()}
 
-        Args:
-            client: the only one whose own counts are included; None: those of all.
-        """
-        told = {
-            (name, labels): count
-            for (name, labels), count in self._counts.items()
-            if client is None or dict(labels).get("client", client) == client
-        }
-        lines: list[str] = []
-        for name in sorted({name for name, _ in told}):
-            lines.append(f"# TYPE {name} counter")
-            rows = sorted((labels, count) for (of, labels), count in told.items() if of == name)
-            lines += [f"{name}{{{_written(labels)}}} {count}" for labels, count in rows]
-        lines.append("# TYPE tts_search_seconds histogram")
-        total = 0
-        for bound, count in zip((*_BOUNDS_S, None), self._buckets, strict=True):
-            total += count
-            lines.append(f'tts_search_seconds_bucket{{le="{"+Inf" if bound is None else f"{bound:g}"}"}} {total}')
-        lines += [f"tts_search_seconds_sum {self._seconds:.6f}", f"tts_search_seconds_count {total}"]
-        for name, value in gauges.items():
-            lines += [f"# TYPE tts_{name} gauge", f"tts_{name} {value:g}"]
-        return "\n".join(lines) + "\n"
+
+def metrics_text(counts: Mapping[str, float], gauges: Mapping[str, float], client: str | None) -> str:
+    """Return counts in the text format of Prometheus.
+
+    Args:
+        counts: The counts of `Metrics.counts`, or sums of several.
+        gauges: The numbers of the moment.
+        client: The only one whose own counts are included; None: those of all.
+    """
+    by_name: dict[str, list[tuple[Labels, float]]] = {}
+    for key, count in counts.items():
+        name, pairs = json.loads(key)
+        labels = tuple((label, value) for label, value in pairs)
+        if client is None or dict(labels).get("client", client) == client:
+            by_name.setdefault(name, []).append((labels, count))
+    seconds = dict(by_name.pop(_SECONDS, ()))
+    lines: list[str] = []
+    for name, rows in sorted(by_name.items()):
+        lines.append(f"# TYPE {name} counter")
+        lines += [f"{name}{{{_written(labels)}}} {count}" for labels, count in sorted(rows)]
+    lines.append(f"# TYPE {_SECONDS} histogram")
+    total = 0
+    for place, bound in enumerate((*_BOUNDS_S, None)):
+        total += int(seconds.get((("bucket", str(place)),), 0))
+        lines.append(f'{_SECONDS}_bucket{{le="{"+Inf" if bound is None else f"{bound:g}"}"}} {total}')
+    lines += [f"{_SECONDS}_sum {seconds.get((), 0.0):.6f}", f"{_SECONDS}_count {total}"]
+    for name, value in gauges.items():
+        lines += [f"# TYPE tts_{name} gauge", f"tts_{name} {value:g}"]
+    return "\n".join(lines) + "\n"
 
 
 def _written(labels: Labels) -> str:
@@ -87,13 +105,10 @@ def _escaped(value: str) -> str:
 
 
 async def metrics(request: Request) -> Response:
-    """Return the counts; only operators get those of other clients."""
+    """Return the counts of all workers; only operators get those of other clients."""
     gateway, client = request.app.state.gateway, request.state.client
-    text = gateway.metrics.text(
-        None if client.operator else client.name,
-        searches_running=gateway.admission.running.total(), searches_waiting=gateway.admission.waiting,
-        tokens_held=gateway.books.held.total(),
-    )  # fmt: skip
+    gateway.show_life()  # what this worker has counted by now
+    text = metrics_text(gateway.books.counts(), gateway.books.gauges(), None if client.operator else client.name)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

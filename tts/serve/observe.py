@@ -24,9 +24,10 @@ from starlette.types import Receive, Scope, Send
 
 from tts.serve.archive import SearchRecord
 from tts.serve.failures import ApiError, JsonReply
-from tts.serve.gateway import Gateway
+from tts.serve.gateway import Gateway, ended_by_client
 from tts.serve.searches import RunningSearch
 from tts.serve.server_events import PING, EventsReply, leaving
+from tts.serve.spending.books import RequestEntry
 from tts.trace.html import embedded
 from tts.trace.trace import Trace, TraceNode, plain_values, winning_node
 
@@ -35,6 +36,7 @@ async def searches(request: Request) -> Response:
     """List a client's searches."""
     gateway, owner = _asked(request)
     running = [_running(one) for one in reversed(gateway.running.values()) if one.client.owner == owner]
+    running += [_elsewhere(one) for one in gateway.books.under_way(owner)]
     await gateway.written()
     ended = await asyncio.to_thread(gateway.archive.recent, owner)
     return JsonReply({"object": "list", "data": [*running, *map(_ended, ended)]})
@@ -45,6 +47,15 @@ def _running(search: RunningSearch) -> dict[str, Any]:
     return {
         "id": search.number, "object": "search", "state": search.state, "created": search.begun_at, "model": order.offer.name,
         "question": search.question, "answer": None, "tokens": 0 if event is None else event.tokens, "stopped_by": None, "seconds": None,
+    }  # fmt: skip
+
+
+def _elsewhere(entry: RequestEntry) -> dict[str, Any]:
+    """Return a search that another worker runs, which alone knows what it has spent."""
+    about = entry.about
+    return {
+        "id": entry.name, "object": "search", "state": "running", "created": about["begun_at"], "model": about["model"],
+        "question": about["question"], "answer": None, "tokens": 0, "stopped_by": None, "seconds": None,
     }  # fmt: skip
 
 
@@ -76,19 +87,27 @@ async def events(request: Request) -> Response:
     search = gateway.running.get(request.path_params["number"])
     if search is not None and search.client.owner == owner:
         return EventStream(gateway, search)
+    if gateway.books.find(owner, request.path_params["number"]) is not None:
+        return ElsewhereStream(request)
     found = await _kept(request)
-    nodes = await asyncio.to_thread(lambda: _event("nodes", plain_values(found.nodes)))
-    return Response(nodes + _event("end", {"state": "done", "answer": found.answer}), media_type="text/event-stream")
+    return Response(await asyncio.to_thread(_whole, found), media_type="text/event-stream")
+
+
+def _whole(found: Trace) -> bytes:
+    """Return the events of a search that is over."""
+    return _event("nodes", plain_values(found.nodes)) + _event("end", {"state": "done", "answer": found.answer})
 
 
 async def end(request: Request) -> Response:
     """End a search that runs."""
     gateway, owner = _asked(request)
-    search = gateway.running.get(request.path_params["number"])
-    if search is None or search.client.owner != owner:
+    number = request.path_params["number"]
+    search = gateway.running.get(number)
+    if search is not None and search.client.owner == owner:
+        search.cancel(ended_by_client())
+    elif await gateway.end_elsewhere(owner, number) is None:
         raise _unknown(request)
-    search.cancel(ApiError(409, "the search was ended by its client", code="cancelled"))
-    return JsonReply({"id": search.number, "object": "search", "state": "cancelled"})
+    return JsonReply({"id": number, "object": "search", "state": "cancelled"})
 
 
 class EventStream(EventsReply):
@@ -126,6 +145,34 @@ class EventStream(EventsReply):
                     await asyncio.wait_for(signal.wait(), self._gateway.config.ping_s)
                     continue
                 yield PING
+
+
+class ElsewhereStream(EventsReply):
+    """The events of a search that another worker runs: its nodes and its end, when it is over."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__()
+        self._request = request
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write the events."""
+        del scope
+        async with leaving(receive) as gone:
+            await self.write(send, self._events(), gone)
+
+    async def _events(self) -> AsyncGenerator[bytes]:
+        gateway, owner = _asked(self._request)
+        waiting = asyncio.create_task(gateway.wait_elsewhere(owner, self._request.path_params["number"]))
+        try:
+            while not (await asyncio.wait([waiting], timeout=gateway.config.ping_s))[0]:
+                yield PING
+            found = await _kept(self._request)
+        except ApiError:  # it failed, or its trace is not kept
+            yield _event("end", {"state": "failed", "answer": None})
+            return
+        finally:
+            waiting.cancel()
+        yield await asyncio.to_thread(_whole, found)
 
 
 def _event(kind: str, value: Any) -> bytes:

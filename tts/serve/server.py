@@ -6,30 +6,29 @@ import asyncio
 import ipaddress
 import logging
 import multiprocessing
-import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
+from collections.abc import Callable
+from contextlib import nullcontext
 from multiprocessing.synchronize import Event
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 
-from tts.errors import ConfigError, TTSError
+from tts.errors import ConfigError
 from tts.logs import RepeatLimit, get_logger
 from tts.serve.app import create_app
 from tts.serve.config import GatewayConfig
 from tts.serve.connections import Connections, raise_open_files
 from tts.serve.gateway import LOG, Gateway
+from tts.serve.process.hangup import keys_read_at_hangup
+from tts.serve.process.supervisor import supervise
 from tts.serve.process.watchdog import EXIT_S, ORDERLY_S, kill_if_blocked
 from tts.serve.protocol import BoundedHttp
 
 _GRACE_S = 10  # for replies to be read by their clients
 _DRAIN_S = 4  # for searches to end
-_ENDS_S = 30  # for a worker, after which it is killed
 
 
 class GatewayServer(uvicorn.Server):
@@ -93,7 +92,7 @@ def serve(config: GatewayConfig, host: str, port: int, workers: int = 1) -> None
             _work(config, host, listening, shown)
         else:
             _write_errors()
-            _supervise(config, host, listening, shown, workers)
+            supervise(config, host, listening, shown, workers, _work)
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -110,20 +109,32 @@ def _bound(host: str, port: int) -> socket.socket:
     return made
 
 
-def _work(config: GatewayConfig, host: str, listening: socket.socket, shown: str, ready: Event | None = None) -> None:
-    """Load the models, then serve in this process. `shown` is printed, and `ready` set, as soon as they are loaded."""
+def _work(config: GatewayConfig, host: str, listening: socket.socket, shown: str, worker: str = "", ready: Event | None = None) -> None:
+    """Load the models, then serve in this process.
+
+    Args:
+        config: The configuration.
+        host: The address.
+        listening: The socket that listens there.
+        shown: The url that is printed as soon as the models are loaded; "": none.
+        worker: The name of this process among the workers; "": it is the only one.
+        ready: The event that is set as soon as the models are loaded.
+    """
     _write_errors()
-    app = create_app(config, hosts=[host])
-    app.state.gateway.offers.load()
-    settings = uvicorn_config(app)
-    if shown:
-        sys.stdout.write(f"ready: {shown}\npage: {shown.removesuffix('v1')}\n")
-        sys.stdout.flush()
-    if ready is not None:
-        ready.set()
-    server = GatewayServer(settings)
-    with kill_if_blocked() as server.expect_end:
-        server.run([listening])
+    gateway = Gateway(config, worker=worker or None)
+    with keys_read_at_hangup(gateway) if config.keys is not None else nullcontext():
+        app = create_app(config, hosts=[host], gateway=gateway)
+        gateway.offers.load()
+        settings = uvicorn_config(app)
+        if shown:
+            sys.stdout.write(f"ready: {shown}\npage: {shown.removesuffix('v1')}\n")
+            sys.stdout.flush()
+        if ready is not None:
+            ready.set()
+        server = GatewayServer(settings)
+        supervisor = multiprocessing.parent_process() if worker else None
+        with kill_if_blocked(None if supervisor is None else supervisor.sentinel) as server.expect_end:
+            server.run([listening])
 
 
 def uvicorn_config(app: Starlette, port: int = 0) -> uvicorn.Config:
@@ -145,47 +156,6 @@ def _write_errors() -> None:
         if all(isinstance(one, logging.NullHandler) for one in (*logger.handlers, *logging.getLogger().handlers)):
             logger.addHandler(handler)
     get_logger("uvicorn.error")  # the one that uvicorn writes to
-
-
-def _supervise(config: GatewayConfig, host: str, listening: socket.socket, shown: str, workers: int) -> None:
-    """Serve in several processes, and end them all when this one is to end. One that ends by itself after it was ready is replaced."""
-    context = multiprocessing.get_context("spawn")
-    asked: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: asked.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
-    running: list[tuple[BaseProcess, Event]] = []
-
-    def start(told: str) -> tuple[BaseProcess, Event]:
-        ready = context.Event()
-        process = context.Process(target=_work, args=(config, host, listening, told, ready))
-        process.start()
-        return process, ready
-
-    try:
-        running += [start(told) for told in (shown, *[""] * (workers - 1))]
-        while not asked:
-            wait([process.sentinel for process, _ in running], timeout=0.5)
-            for place, (process, ready) in enumerate(running):
-                if asked or process.is_alive():
-                    continue
-                if not ready.is_set():
-                    raise TTSError("a worker of the gateway ended before it was ready, so all were ended", hint="its last words are above")
-                LOG.error("a worker ended by itself (exit code %s), and its searches with it; another takes its place", process.exitcode)
-                running[place] = start("")
-    finally:
-        _end([process for process, _ in running])
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _end(processes: Sequence[BaseProcess]) -> None:
-    for process in processes:
-        if process.is_alive():
-            process.terminate()
-    for process in processes:
-        if process.pid is not None:
-            process.join(_ENDS_S)
-            if process.is_alive():
-                process.kill()
 
 
 def _is_local(host: str) -> bool:

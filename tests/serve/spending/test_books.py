@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import subprocess
 import sys
 import time
@@ -11,14 +12,24 @@ from collections import Counter
 import httpx
 import pytest
 
-from tests.serve.asking import QUESTION, serving, url_of
+from tests.serve.asking import QUESTION, serving, spent_tokens, url_of
 from tests.support.guard import LIMIT_S
 from tts.backends.function import Answer, Ask
-from tts.serve.config import GatewayLimits
 from tts.serve.failures import ApiError
-from tts.serve.spending.books import DEAD_S, ClientBooks
+from tts.serve.spending.accounts import SharedAccount
+from tts.serve.spending.books import DEAD_S, Part, RequestEntry, SharedBooks
 
-LIMITS = GatewayLimits(client_tokens=100, client_hours=1)
+HUNDRED = {name: SharedAccount(name, {"tokens": 100}, 1, label="limits.client_tokens") for name in "ab"}
+NUMBERS = itertools.count()
+
+
+def reserve(books: SharedBooks, account: str, tokens: int) -> Part:
+    entry = RequestEntry(name=str(next(NUMBERS)), owner="owner", client=account, account=HUNDRED[account])
+    return books.reserve(entry, {"tokens": tokens})
+
+
+def spent(books: SharedBooks, account: str) -> int:
+    return books.spent(HUNDRED[account]).get("tokens", 0)
 
 
 class Clock:
@@ -33,31 +44,31 @@ class Clock:
 
 def test_what_is_held_waits_and_what_is_spent_is_refused_until_a_period_ends():
     clock = Clock()
-    books = ClientBooks(LIMITS, clock)
-    first = books.reserve("a", 60)
-    assert books.reserve("a", 50).number is None
-    assert books.reserve("b", 100).number is not None
-    first.settle(10)
-    second = books.reserve("a", 90)
-    second.settle(90)
+    books = SharedBooks(clock)
+    first = reserve(books, "a", 60)
+    assert reserve(books, "a", 50).is_held is False
+    assert reserve(books, "b", 100).is_held
+    first.close({"tokens": 10})
+    second = reserve(books, "a", 90)
+    second.close({"tokens": 90})
     with pytest.raises(ApiError, match="0 are left") as refusal:
-        books.reserve("a", 1)
+        reserve(books, "a", 1)
     assert refusal.value.code == "insufficient_quota"
     clock.seconds = 3600.0
-    assert books.reserve("a", 100).number is not None
+    assert reserve(books, "a", 100).is_held
 
 
 def test_those_that_wait_get_theirs_in_order_and_who_gives_up_is_forgotten():
     async def run() -> None:
-        books, served = ClientBooks(LIMITS, Clock()), list[int]()
-        first = books.reserve("a", 100)
+        books, served = SharedBooks(Clock()), list[int]()
+        first = reserve(books, "a", 100)
 
         async def ask(place: int) -> None:
-            hold = books.reserve("a", 20)
+            hold = reserve(books, "a", 20)
             await hold.wait()
             served.append(place)
             await asyncio.sleep(0)
-            hold.settle(10)
+            hold.close({"tokens": 10})
 
         tasks = [asyncio.create_task(ask(place)) for place in range(5)]
         await asyncio.sleep(0)
@@ -65,75 +76,74 @@ def test_those_that_wait_get_theirs_in_order_and_who_gives_up_is_forgotten():
         tasks[3].cancel()
         await asyncio.wait([tasks[0], tasks[3]])
         assert served == []
-        first.settle(60)
+        first.close({"tokens": 60})
         await asyncio.wait(tasks)
-        assert (served, books.spent("a"), books.held) == ([1, 2, 4], 90, {})
+        assert (served, spent(books, "a"), books.held) == ([1, 2, 4], 90, {})
 
     asyncio.run(run())
 
 
 def test_workers_share_totals_which_a_restart_does_not_forget(tmp_path):
     clock, path = Clock(), str(tmp_path / "store.sqlite")
-    one, other = ClientBooks(LIMITS, clock, path), ClientBooks(LIMITS, clock, path)
-    hold = one.reserve("a", 60)
-    assert other.reserve("a", 60).number is None
-    hold.settle(50)
+    one, other = SharedBooks(clock, path), SharedBooks(clock, path)
+    hold = reserve(one, "a", 60)
+    assert reserve(other, "a", 60).is_held is False
+    hold.close({"tokens": 50})
     with pytest.raises(ApiError, match="50 are left"):
-        other.reserve("a", 60)
+        reserve(other, "a", 60)
     one.close()
     other.close()
-    assert ClientBooks(LIMITS, clock, path).spent("a") == 50
+    assert spent(SharedBooks(clock, path), "a") == 50
 
 
 def test_what_a_dead_worker_held_counts_as_spent(tmp_path):
     clock, path = Clock(), str(tmp_path / "store.sqlite")
-    dead, alive = ClientBooks(LIMITS, clock, path), ClientBooks(LIMITS, clock, path)
-    hold = dead.reserve("a", 60)
+    dead, alive = SharedBooks(clock, path), SharedBooks(clock, path)
+    hold = reserve(dead, "a", 60)
     clock.seconds = DEAD_S + 1
-    alive.show_life()
-    assert alive.spent("a") == 60
+    alive.show_life({}, {})
+    assert spent(alive, "a") == 60
     with pytest.raises(ApiError, match="40 are left"):
-        alive.reserve("a", 41)
-    hold.settle(10)  # it was not dead, only late: all of it is booked already
-    assert alive.spent("a") == 60
+        reserve(alive, "a", 41)
+    hold.close({"tokens": 10})  # it was not dead, only late: all of it is booked already
+    assert spent(alive, "a") == 60
 
 
 HOLDS = """
 import sys, time
-from tts.serve.config import GatewayLimits
-from tts.serve.spending.books import ClientBooks
-books = ClientBooks(GatewayLimits(client_tokens=100), time.time, sys.argv[1])
-books.reserve("a", 30).settle(25)
-books.reserve("a", 60)
+from tests.serve.spending.test_books import reserve
+from tts.serve.spending.books import SharedBooks
+books = SharedBooks(time.time, sys.argv[1])
+reserve(books, "a", 30).close({"tokens": 25})
+reserve(books, "a", 60)
 print("held", flush=True)
 time.sleep(600)
 """
 
 
-def test_nothing_is_lost_when_a_worker_is_killed(tmp_path):
+def test_nothing_is_lost_where_a_worker_is_killed(tmp_path):
     path = str(tmp_path / "store.sqlite")
     with subprocess.Popen([sys.executable, "-c", HOLDS, path], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == b"held\n"
         worker.kill()
-    limits = GatewayLimits(client_tokens=100)
-    soon = ClientBooks(limits, time.time, path)
-    assert (soon.spent("a"), soon.reserve("a", 20).number) == (25, None)  # 60 are still held
-    later = ClientBooks(limits, lambda: time.time() + DEAD_S + 1, path)
-    assert later.spent("a") == 85
+    soon = SharedBooks(time.time, path)
+    assert (spent(soon, "a"), reserve(soon, "a", 20).is_held) == (25, False)  # 60 are still held
+    later = SharedBooks(lambda: time.time() + DEAD_S + 1, path)
+    assert spent(later, "a") == 85
 
 
 def test_a_worker_waits_for_what_another_holds(tmp_path):
     async def run() -> None:
         path = str(tmp_path / "store.sqlite")
-        one, other = ClientBooks(LIMITS, Clock(), path), ClientBooks(LIMITS, Clock(), path)
-        hold, waiting = one.reserve("a", 60), other.reserve("a", 60)
+        one, other = SharedBooks(Clock(), path), SharedBooks(Clock(), path)
+        hold, waiting = reserve(one, "a", 60), reserve(other, "a", 60)
         task = asyncio.create_task(waiting.wait())
         await asyncio.sleep(0)
         assert not task.done()
-        hold.settle(20)
+        hold.close({"tokens": 20})
         await asyncio.wait_for(task, LIMIT_S)
-        assert waiting.number is not None
+        assert waiting.is_held
 
     asyncio.run(run())
 
@@ -164,4 +174,4 @@ def test_of_a_crowd_as_many_are_served_as_the_key_can_pay(count):
     with serving(models=models, limits=limits) as server:
         ends = asyncio.run(crowd(url_of(server)))
         books = server.config.app.state.gateway.books
-        assert (ends, books.spent("anyone"), books.held) == ({200: paid, 429: count - paid}, 10 * paid, {})
+        assert (ends, spent_tokens(server.config.app.state.gateway), books.held) == ({200: paid, 429: count - paid}, 10 * paid, {})

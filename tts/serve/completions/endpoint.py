@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -33,9 +34,11 @@ from tts.serve.offers import Offer
 from tts.serve.orders import of_field
 from tts.serve.searches import Job
 from tts.serve.server_events import PING, EventsReply, event, leaving
+from tts.serve.spending.accounts import SECONDS_UNIT, SharedAccount
 from tts.serve.wire.chat import checked_fields
 from tts.serve.wire.request import checked, parsed
 from tts.solver.model_cache import LOOP
+from tts.verifiers.compatibility import check_rates
 
 LOG = get_logger("tts.serve")
 T = TypeVar("T")
@@ -107,19 +110,25 @@ class ModelCall:
             async with gateway.ended_with_it(), gateway.admission.place(self._client.owner):
                 with gateway.offers.servers[self._offer.model].borrowed() as loan:
                     self._backend = await asyncio.to_thread(gateway.cache.backend, loan.records["policy"])
-                    most = await asyncio.to_thread(self._most, self._backend)
-                    hold = gateway.books.reserve(self._client.name, most)
-                    if hold.number is None:  # waiting here would keep a place from those that hold the tokens
-                        raise gateway.books.busy()
+                    payer = gateway.accounts.of(self._client.name)
+                    bound = await asyncio.to_thread(self._bound, self._backend, payer)
+                    part = gateway.books.reserve(gateway.entry(self.number, self._client, payer, {}), bound)
+                    begun = time.monotonic()
                     try:
-                        async with asyncio.timeout(self.config.limits.seconds):
+                        if not part.is_held:  # waiting here would keep a place from those that hold the amounts
+                            raise gateway.books.busy(payer)
+                        async with asyncio.timeout(bound["seconds"] / SECONDS_UNIT if "seconds" in bound else None):
                             return await _to_the_end(partial(complete, self._backend, order, self.cost, told))
                     except TimeoutError:
-                        raise self._late() from None
+                        if "seconds" not in bound:
+                            raise
+                        raise self._late(bound["seconds"] / SECONDS_UNIT) from None
                     finally:
-                        spent = self.cost.read + self.cost.generated
-                        hold.settle(spent)
-                        gateway.metrics.completion(self._offer.name, self._client.name, self.cost, spent)
+                        spent = self._spent(self._backend, time.monotonic() - begun) if part.is_held else {}
+                        gateway.close_part(part, spent)
+                        gateway.books.forget(self.number)
+                        if spent:
+                            gateway.metrics.completion(self._offer.name, self._client.name, self.cost, spent["tokens"])
         except asyncio.CancelledError:
             gateway.refuse_if_closing()  # which ends it too
             raise
@@ -130,24 +139,26 @@ class ModelCall:
                 LOG.error("a completion failed: %s", failure)
             raise refusal from failure
 
-    def _late(self) -> ApiError:
-        seconds = self.config.limits.seconds
+    def _late(self, seconds: float) -> ApiError:
         return ApiError(
-            400, f"the model had not finished after limits.seconds, {seconds:g}; send fewer prompts at once, or ask for fewer tokens",
-            param="max_tokens", code="too_long",
+            400, f"the model had not finished after {seconds:g} seconds, which this server allows; send fewer prompts at once, or ask "
+            "for fewer tokens", param="max_tokens", code="too_long",
         )  # fmt: skip
 
-    def _most(self, backend: Backend) -> int:
-        """Return the most tokens that are booked.
+    def _bound(self, backend: Backend, payer: SharedAccount) -> dict[str, int]:
+        """Return the most that may be booked, in whole units.
 
         Raises:
-            ApiError: 400, they are above the operator's limit.
+            ApiError: 400, the tokens are above the operator's limit. ConfigError: the account limits what the model has no rate for.
         """
         order, limit = self.order, self.config.limits.tokens
-        written = order.choices * len(order.prompts) * order.max_tokens
+        rows = order.choices * len(order.prompts)
+        written = rows * order.max_tokens
+        rated = {unit: payer.limits[unit] for unit in ("flops", "usd") if unit in payer.limits}
+        check_rates(rated, {"policy": (backend.name, backend.rates)}, {})
+        prompts = sum(map(backend.count, order.prompts)) if order.top is not None or rated else 0
         read = 0
         if order.top is not None:
-            prompts = sum(map(backend.count, order.prompts))
             read = prompts if order.only_reads else order.choices * prompts + written
         if written + read > limit:
             raise ApiError(
@@ -156,7 +167,25 @@ class ModelCall:
                 f"limits.tokens is {limit}; send fewer prompts at once, or ask for fewer tokens",
                 param="prompt", code="too_long",
             )  # fmt: skip
-        return written + read
+        seconds = [one for one in (self.config.limits.seconds, payer.request.get("seconds")) if one is not None]
+        return {
+            "tokens": written + read,
+            "generated_tokens": written,
+            "samples": rows,
+            **{unit: backend.rates.cost(unit, computed=(1 + order.choices) * prompts + read, generated=written) for unit in rated},
+            **({"seconds": int(min(seconds) * SECONDS_UNIT)} if seconds else {}),
+        }
+
+    def _spent(self, backend: Backend, seconds: float) -> dict[str, int]:
+        """Return what is booked, in whole units."""
+        cost = self.cost
+        return {
+            "tokens": cost.read + cost.generated,
+            "generated_tokens": cost.generated,
+            "samples": self.order.choices * len(self.order.prompts),
+            **backend.rates.costs(computed=cost.computed, reused=cost.reused, generated=cost.generated),
+            "seconds": int(seconds * SECONDS_UNIT),
+        }
 
     def heading(self) -> dict[str, Any]:
         """Return what every reply begins with."""

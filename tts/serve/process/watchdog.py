@@ -3,6 +3,9 @@
 Idea: the C handler of a signal writes its number into a pipe at once, whatever the interpreter does. The watchdog reads the pipe. It
     kills its parent if that has neither ended nor begun to end in order after a few seconds.
 
+A worker also has to end where its supervisor was killed, who can tell it nothing any more. The watchdog waits at the end of a pipe that the
+supervisor alone keeps open, and then sends SIGTERM to its parent.
+
 On Windows there is no watchdog: signals have no pipe there, and no process ends the server by force. Where a part blocks the interpreter,
 Ctrl-C has no effect, and the process must be ended with `taskkill /F`.
 """
@@ -24,8 +27,11 @@ _SECONDS = 128  # added to seconds in the pipe; the numbers of signals are below
 
 
 @contextmanager
-def kill_if_blocked() -> Generator[Callable[[int], None]]:
+def kill_if_blocked(supervisor: int | None = None) -> Generator[Callable[[int], None]]:
     """Watch over this process for the block: SIGINT and SIGTERM end it, by force if they have to; on Windows only in order.
+
+    Args:
+        supervisor: The end of a pipe that is readable when the supervisor has ended, and this process has to end too; None: it has none.
 
     Yields:
         A function that states in how many seconds the process will have ended.
@@ -35,9 +41,10 @@ def kill_if_blocked() -> Generator[Callable[[int], None]]:
         return
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    command = [sys.executable, "-I", "-S", __file__, str(os.getpid())]
-    standard_input = [(os.POSIX_SPAWN_DUP2, reading, 0)]
-    watchdog = os.posix_spawn(sys.executable, command, os.environ, file_actions=standard_input, setpgroup=0)  # Ctrl-C is not for it
+    pipes = [reading] if supervisor is None else [reading, supervisor]
+    command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(len(pipes))]
+    files = [(os.POSIX_SPAWN_DUP2, pipe, number) for number, pipe in enumerate(pipes)]  # standard output is not used
+    watchdog = os.posix_spawn(sys.executable, command, os.environ, file_actions=files, setpgroup=0)  # Ctrl-C is not for it
     os.close(reading)
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
@@ -58,15 +65,26 @@ def _write(pipe: int, seconds: int) -> None:
         return
 
 
-def watch(parent: int) -> None:
-    """Read the numbers of signals, and kill the parent that does not end; the whole work of the watchdog."""
+def watch(parent: int, num_pipes: int) -> None:
+    """Read the numbers of signals, and kill the parent that does not end; the whole work of the watchdog.
+
+    Args:
+        parent: The number of the process.
+        num_pipes: 1 for that of signals at standard input; 2: that of a supervisor is at standard output.
+    """
     deadline: float | None = None
+    pipes = list(range(num_pipes))
     while os.getppid() == parent:
         left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
         if left <= 0:
             os.kill(parent, signal.SIGKILL)
             return
-        if select.select([0], [], [], left)[0]:
+        readable = select.select(pipes, [], [], left)[0]
+        if 1 in readable:  # the supervisor has ended
+            pipes = [0]
+            os.kill(parent, signal.SIGTERM)
+            deadline = time.monotonic() + BUSY_S if deadline is None else deadline
+        if 0 in readable:
             numbers = os.read(0, 64)
             if not numbers:
                 return
@@ -77,4 +95,4 @@ def watch(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    watch(int(sys.argv[1]))
+    watch(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,218 +1,347 @@
-"""What each client may still spend: totals of a period in SQLite, which all workers share and a restart does not forget.
+"""What the workers of a gateway share: spends by account, key and period, requests under way, and counts. It is kept in SQLite.
 
-A transaction of SQLite is the one owner of a total. Another process as the owner would be one more part that can die, and its state
-would have to be written anyway.
+A transaction of SQLite is the one owner of an account. Another process as the owner would be one more part that can die, and its state
+would have to be written anyway. Amounts are whole numbers of any size, as JSON, and are added in Python.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+from tts.budget.ledger import Amounts
 from tts.errors import ConfigError
-from tts.serve.config import GatewayLimits
 from tts.serve.failures import ApiError
+from tts.serve.spending.accounts import SharedAccount, given_of, written
 
-DEAD_S = 30.0  # seconds without a sign of life, after which what a worker held counts as spent
-_LOOK_S = 0.1  # between two looks at what other workers hold
+DEAD_S: Final = 30.0  # seconds without a sign of life, after which what a worker held counts as spent
+LOOK_S: Final = 0.1  # between two looks at what other workers do
 _WAIT_S = 30.0  # for other processes
+_GONE = ""  # the worker under which the counts of all that have ended are kept
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS spent (client TEXT PRIMARY KEY, period INTEGER NOT NULL, tokens INTEGER NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS holds (number INTEGER PRIMARY KEY, worker TEXT NOT NULL, client TEXT NOT NULL, period INTEGER NOT NULL, "
-    "tokens INTEGER NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS workers (worker TEXT PRIMARY KEY, seen_at REAL NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS spends (account TEXT, client TEXT, begins REAL, amounts TEXT, PRIMARY KEY (account, client, begins))",
+    "CREATE TABLE IF NOT EXISTS requests (name TEXT PRIMARY KEY, worker TEXT, owner TEXT, client TEXT, account TEXT, hours REAL, "
+    "amounts TEXT, about TEXT, ends INTEGER)",
+    "CREATE INDEX IF NOT EXISTS requests_by_account ON requests (account)",
+    "CREATE TABLE IF NOT EXISTS processes (worker TEXT PRIMARY KEY, seen_at REAL, counts TEXT, gauges TEXT)",
 )
 
 
-class Hold:
-    """Tokens of a client that are held for one request, or wait until others free theirs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestEntry:
+    """A request under way, as all workers see it.
+
+    Args:
+        name: The number of its search, which cannot be guessed.
+        owner: The owner of its client.
+        client: The name of its client.
+        account: The account that pays for it.
+        about: What other workers show of it; empty: it is not shown.
+    """
+
+    name: str
+    owner: str
+    client: str
+    account: SharedAccount
+    about: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Part:
+    """What an account holds for one request, or what the request waits for until others free theirs.
 
     Args:
         books: The books.
-        client: The name of the client.
-        tokens: The number of tokens.
+        entry: The request.
+        amounts: The limits of the request, in whole units. Those that its account limits too are taken from it.
 
     Attributes:
-        number: The name of the row that holds them; None: they are not held.
+        is_held: Whether the amounts are held.
     """
 
-    def __init__(self, books: ClientBooks, client: str, tokens: int) -> None:
-        self._books, self.client, self.tokens = books, client, tokens
-        self.number: int | None = None
+    def __init__(self, books: SharedBooks, entry: RequestEntry, amounts: Amounts) -> None:
+        self._books, self.entry, self.amounts = books, entry, amounts
+        self.is_held = False
 
     async def wait(self) -> None:
-        """Wait until the tokens are held. Requests of a client get theirs in the order in which they came.
+        """Wait until the amounts are held. Requests of an account get theirs in the order in which they came.
 
         Raises:
             ApiError: 429, others have spent them meanwhile.
         """
         await self._books.wait_for(self)
 
-    def settle(self, spent: int) -> None:
-        """Free what was held, and book what was spent of it."""
+    def close(self, spent: Amounts) -> None:
+        """Free what is held, and book what the request has spent; once.
+
+        Args:
+            spent: The amounts in whole units, limited or not.
+        """
         self._books.settle(self, spent)
 
 
-class ClientBooks:
-    """Tokens that each client has spent in the current period, and tokens that are held for its requests under way.
+class SharedBooks:
+    """The books of a gateway: what was spent, what requests hold, which requests are under way, and what workers have counted.
 
-    Spent and held tokens of a client never exceed `limits.client_tokens` together. Periods begin at multiples of their length since the
-    epoch. What a worker held that gives no sign of life counts as spent.
+    What is spent and held of an account never exceeds its limits. What a worker held that gives no sign of life counts as spent.
 
     Args:
-        limits: The operator's limits.
         now: The clock, in seconds since the epoch.
-        path: The file that workers share; None: totals are kept in memory.
+        path: The file that workers share; None: the books are kept in memory.
+        worker: The name of this worker; None: it is drawn.
 
     Attributes:
-        held: The tokens that this process holds, by client.
+        held: The tokens that requests of this process hold, by account.
 
     Raises:
         ConfigError: The file cannot be opened.
     """
 
-    def __init__(self, limits: GatewayLimits, now: Callable[[], float], path: str | None = None) -> None:
-        self._most, self._period_s, self._now = limits.client_tokens, limits.client_hours * 3600, now
-        self._is_shared = path is not None and self._most is not None  # without a limit nobody reads the totals
-        self._worker = secrets.token_hex(8)
+    def __init__(self, now: Callable[[], float], path: str | None = None, worker: str | None = None) -> None:
+        self._now = now
+        self.is_shared = path is not None
+        self._worker = worker or secrets.token_hex(8)
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._last_counts: Mapping[str, float] = {}
+        self._buried: Mapping[str, float] = {}  # counts that another worker keeps, which took this one for dead
         self.held: Counter[str] = Counter()
         try:
-            self._file = sqlite3.connect(
-                path if self._is_shared and path else ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False
-            )
+            self._file = sqlite3.connect(path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
             for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", *_TABLES):
                 self._file.execute(statement)
-            self.show_life()
+            self.show_life({}, {})
         except sqlite3.Error as failure:
             raise ConfigError(f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file") from None
 
+    # Workers --------------------------------------------------------------------------------------------------------------------
+
     def close(self) -> None:
-        """Close the file."""
+        """Take leave of the other workers, and close the file."""
+        self.bury(self._worker)
         self._file.close()
 
-    def show_life(self) -> None:
-        """Write that this worker lives, and book as spent what others held that no longer do."""
-        now = self._now()
-        with self._file:
-            self._file.execute("BEGIN IMMEDIATE")
-            self._file.execute("INSERT OR REPLACE INTO workers VALUES (?, ?)", (self._worker, now))
-            dead = "SELECT worker FROM workers WHERE seen_at < ?"
-            lost = f"SELECT client, period, tokens FROM holds WHERE worker IN ({dead})"
-            for client, period, tokens in self._file.execute(lost, (now - DEAD_S,)).fetchall():
-                self._book(client, period, tokens)
-            self._file.execute(f"DELETE FROM holds WHERE worker IN ({dead})", (now - DEAD_S,))
-            self._file.execute("DELETE FROM workers WHERE seen_at < ?", (now - DEAD_S,))
-
-    async def keep_alive(self) -> None:
-        """Show life until cancelled, where other workers share the file."""
-        while self._is_shared:
-            await asyncio.sleep(DEAD_S / 6)
-            self.show_life()
-
-    def spent(self, client: str) -> int:
-        """Return the tokens that a client has spent in this period."""
-        query = "SELECT tokens FROM spent WHERE client = ? AND period = ?"
-        row = self._file.execute(query, (client, self._period())).fetchone()
-        return 0 if row is None else row[0]
-
-    def reserve(self, client: str, tokens: int) -> Hold:
-        """Hold a request's whole budget; where others hold what it needs, it must wait (see `Hold.wait`).
+    def show_life(self, counts: Mapping[str, float], gauges: Mapping[str, float]) -> None:
+        """Write that this worker lives and what it has counted, and bury those that no longer live.
 
         Args:
-            client: The name of the client.
-            tokens: The budget.
+            counts: The numbers that it has counted since it began, by name.
+            gauges: The numbers of the moment, by name.
+        """
+        now = self._now()
+        with self._transaction():
+            if self._file.execute("SELECT 1 FROM processes WHERE worker = ?", (self._worker,)).fetchone() is None:
+                self._buried = self._last_counts
+            own = {name: count - self._buried.get(name, 0) for name, count in counts.items()}
+            self._put_process(self._worker, own, gauges)
+            for (worker,) in self._file.execute("SELECT worker FROM processes WHERE seen_at < ?", (now - DEAD_S,)).fetchall():
+                if worker != _GONE:
+                    self._bury(worker)
+        self._last_counts = dict(counts)
+
+    def bury(self, worker: str) -> None:
+        """Book what a worker that has ended held as spent, and keep what it has counted."""
+        with self._transaction():
+            self._bury(worker)
+
+    def _bury(self, worker: str) -> None:
+        held = "SELECT account, client, hours, amounts FROM requests WHERE worker = ? AND amounts IS NOT NULL"
+        for account, client, hours, amounts in self._file.execute(held, (worker,)).fetchall():
+            self._book(SharedAccount(account, {}, hours), client, json.loads(amounts))
+        self._file.execute("DELETE FROM requests WHERE worker = ?", (worker,))
+        counts = self._sum("SELECT counts FROM processes WHERE worker IN (?, ?)", worker, _GONE)
+        self._file.execute("DELETE FROM processes WHERE worker = ?", (worker,))
+        self._put_process(_GONE, counts, {})
+
+    def _put_process(self, worker: str, counts: Mapping[str, float], gauges: Mapping[str, float]) -> None:
+        row = (worker, self._now(), json.dumps(counts), json.dumps(gauges))
+        self._file.execute("INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?)", row)
+
+    def counts(self) -> dict[str, float]:
+        """Return what all workers have counted, those that have ended included."""
+        return self._sum("SELECT counts FROM processes")
+
+    def gauges(self) -> dict[str, float]:
+        """Return the sums of the numbers of the moment of all workers."""
+        return self._sum("SELECT gauges FROM processes")
+
+    # Requests under way ---------------------------------------------------------------------------------------------------------
+
+    def under_way(self, owner: str) -> list[RequestEntry]:
+        """Return the requests of a client that other workers work on, the newest first."""
+        return self._entries("owner = ? AND worker != ? AND about != '{}' ORDER BY rowid DESC", owner, self._worker)
+
+    def find(self, owner: str, name: str) -> RequestEntry | None:
+        """Return a client's request that another worker works on; None where there is none."""
+        if not self.is_shared:
+            return None
+        found = self._entries("owner = ? AND worker != ? AND about != '{}' AND name = ?", owner, self._worker, name)
+        return found[0] if found else None
+
+    def _entries(self, condition: str, *values: str) -> list[RequestEntry]:
+        rows = self._file.execute(f"SELECT name, owner, client, account, about FROM requests WHERE {condition}", values)
+        return [
+            RequestEntry(name=name, owner=owner, client=client, account=SharedAccount(account, {}), about=json.loads(about))
+            for name, owner, client, account, about in rows
+        ]
+
+    def ask_end(self, owner: str, name: str) -> None:
+        """Ask the worker of a client's request to end it."""
+        self._file.execute("UPDATE requests SET ends = 1 WHERE owner = ? AND name = ?", (owner, name))
+
+    def to_end(self) -> list[str]:
+        """Return the names of this worker's requests that another worker asks to end."""
+        return [name for (name,) in self._file.execute("SELECT name FROM requests WHERE worker = ? AND ends", (self._worker,))]
+
+    def forget(self, name: str) -> None:
+        """Drop a request that is over."""
+        self._file.execute("DELETE FROM requests WHERE name = ?", (name,))
+
+    # Accounts -------------------------------------------------------------------------------------------------------------------
+
+    def spent(self, account: SharedAccount) -> dict[str, int]:
+        """Return what was spent of an account in this period, in whole units, by unit."""
+        query = "SELECT amounts FROM spends WHERE account = ? AND begins >= ?"
+        return self._sum(query, account.name, account.begin_of_period(self._now()))
+
+    def held_of(self, account: SharedAccount) -> dict[str, int]:
+        """Return what requests hold of an account, those of all workers, in whole units, by unit."""
+        return self._sum("SELECT amounts FROM requests WHERE account = ? AND amounts IS NOT NULL", account.name)
+
+    def left(self, account: SharedAccount) -> dict[str, int]:
+        """Return what is neither spent nor held of each limit of an account, in whole units."""
+        spent, held = self.spent(account), self.held_of(account)
+        return {unit: max(0, limit - spent.get(unit, 0) - held.get(unit, 0)) for unit, limit in account.limits.items()}
+
+    def history(self, account: SharedAccount, client: str | None = None) -> list[tuple[str, float, dict[str, int]]]:
+        """Return what was spent of an account: client, begin of the period and amounts in whole units, the newest period first.
+
+        Args:
+            account: The account.
+            client: The only client whose spends are returned; None: those of all.
+        """
+        query = "SELECT client, begins, amounts FROM spends WHERE account = ? ORDER BY begins DESC, client"
+        rows = self._file.execute(query, (account.name,)).fetchall()
+        return [(name, begins, json.loads(amounts)) for name, begins, amounts in rows if client in (None, name)]
+
+    def _sum(self, query: str, *values: object) -> dict[str, Any]:
+        """Return the sums of numbers by name, which the rows of a query have as JSON."""
+        total: Counter[str] = Counter()
+        for (numbers,) in self._file.execute(query, values):
+            total.update(json.loads(numbers))
+        return dict(total)
+
+    def reserve(self, entry: RequestEntry, limits: Amounts) -> Part:
+        """Hold a request's limits at once; where others hold what it needs, it must wait (see `Part.wait`).
+
+        Args:
+            entry: The request.
+            limits: All its limits, in whole units.
 
         Raises:
-            ApiError: 429, it is more than the client has not spent.
+            ApiError: 429, a limit is more than the account has not spent.
         """
-        hold = Hold(self, client, tokens)
-        if client in self._waiting:
-            self._refuse_if_spent(hold)
-        else:
-            self._try(hold)
-        return hold
+        part = Part(self, entry, limits)
+        with self._transaction():
+            self._refuse_if_spent(part)
+            if entry.account.name in self._waiting or not self._hold(part):
+                self._put_request(entry, None)
+        return part
 
-    def busy(self) -> ApiError:
+    def busy(self, account: SharedAccount) -> ApiError:
         """Return the refusal of a request that cannot wait for what others hold."""
-        cause = f"other requests of this key hold what is left of limits.client_tokens, {self._most}; try again in a moment"
-        return ApiError(429, cause, kind="rate_limit_error", param="tts.budget.tokens", code="tokens_held", retry_s=1.0)
+        limits = ", ".join(written(unit, amount) for unit, amount in account.limits.items())
+        cause = f"other requests hold what is left of {account.label}, {limits}; try again in a moment"
+        return ApiError(429, cause, kind="rate_limit_error", param="tts.budget", code="tokens_held", retry_s=1.0)
 
-    async def wait_for(self, hold: Hold) -> None:
-        """Wait until the tokens are held; see `Hold.wait`."""
-        if hold.number is not None:
+    async def wait_for(self, part: Part) -> None:
+        """Wait until the amounts are held; see `Part.wait`."""
+        if part.is_held:
             return
+        name = part.entry.account.name
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line = self._waiting.setdefault(hold.client, deque())
+        line = self._waiting.setdefault(name, deque())
         line.append(turn)
         try:
-            while line[0] is not turn or not self._try(hold):
-                await asyncio.wait([turn], timeout=_LOOK_S if self._is_shared and line[0] is turn else None)
+            while line[0] is not turn or not self._try(part):
+                await asyncio.wait([turn], timeout=LOOK_S if self.is_shared and line[0] is turn else None)
                 if turn.done():
                     line[line.index(turn)] = turn = asyncio.get_running_loop().create_future()
         finally:
             line.remove(turn)
             if not line:
-                del self._waiting[hold.client]
-            self._wake(hold.client)
+                del self._waiting[name]
+            self._wake(name)
 
-    def settle(self, hold: Hold, spent: int) -> None:
-        """Free what was held for a request that is over, and book what it spent; nothing where nothing was held."""
-        if hold.number is None:
-            return
-        with self._file:
-            self._file.execute("BEGIN IMMEDIATE")
-            freed = self._file.execute("DELETE FROM holds WHERE number = ? AND worker = ?", (hold.number, self._worker)).rowcount
-            if freed:  # else this worker was taken for dead, and all of it is booked
-                self._book(hold.client, self._period(), spent)
-        self.held[hold.client] -= hold.tokens
-        if not self.held[hold.client]:
-            del self.held[hold.client]
-        hold.number = None
-        self._wake(hold.client)
+    def settle(self, part: Part, spent: Amounts) -> None:
+        """Free what is held for a request that is over, and book what it has spent; other workers see it until `forget`."""
+        entry, was_held = part.entry, part.is_held
+        part.is_held = False
+        with self._transaction():
+            freed = self._file.execute(
+                "UPDATE requests SET amounts = NULL WHERE name = ? AND worker = ? AND amounts IS NOT NULL", (entry.name, self._worker)
+            ).rowcount
+            if freed:  # else this worker was taken for dead, and all that was held is booked
+                self._book(entry.account, entry.client, {unit: amount for unit, amount in spent.items() if amount})
+        if was_held:
+            self.held[entry.account.name] -= part.amounts.get("tokens", 0)
+            self.held += Counter()  # drops names that hold nothing
+        self._wake(entry.account.name)
 
-    def _try(self, hold: Hold) -> bool:
-        """Hold the tokens if they are free; return whether they are held.
+    def _try(self, part: Part) -> bool:
+        with self._transaction():
+            self._refuse_if_spent(part)
+            return self._hold(part)
 
-        Raises:
-            ApiError: 429, they are spent.
-        """
-        with self._file:
-            self._file.execute("BEGIN IMMEDIATE")
-            self._refuse_if_spent(hold)
-            if self._most is not None:
-                (held,) = self._file.execute("SELECT coalesce(sum(tokens), 0) FROM holds WHERE client = ?", (hold.client,)).fetchone()
-                if self.spent(hold.client) + held + hold.tokens > self._most:
-                    return False
-            row = (self._worker, hold.client, self._period(), hold.tokens)
-            hold.number = self._file.execute("INSERT INTO holds (worker, client, period, tokens) VALUES (?, ?, ?, ?)", row).lastrowid
-        self.held[hold.client] += hold.tokens
+    def _hold(self, part: Part) -> bool:
+        """Hold the amounts if they are free; return whether they are held."""
+        account = part.entry.account
+        left = self.left(account) if account.limits else {}
+        if any(part.amounts.get(unit, 0) > amount for unit, amount in left.items()):
+            return False
+        self._put_request(part.entry, json.dumps(part.amounts))
+        part.is_held = True
+        self.held[account.name] += part.amounts.get("tokens", 0)
         return True
 
-    def _refuse_if_spent(self, hold: Hold) -> None:
-        left = None if self._most is None else max(0, self._most - self.spent(hold.client))
-        if left is not None and hold.tokens > left:
-            again_s = self._period_s - self._now() % self._period_s
-            raise ApiError(
-                429,
-                f"the budget is {hold.tokens} tokens, but of limits.client_tokens, {self._most}, {left} are left to this key; ask for "
-                f"less, or wait {again_s:.0f} seconds",
-                kind="insufficient_quota", param="tts.budget.tokens", code="insufficient_quota",
-            )  # fmt: skip
+    def _put_request(self, entry: RequestEntry, amounts: str | None) -> None:
+        account = entry.account
+        row = (entry.name, self._worker, entry.owner, entry.client, account.name, account.hours, amounts, json.dumps(entry.about))
+        self._file.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)", row)
 
-    def _book(self, client: str, period: int, tokens: int) -> None:
-        self._file.execute(
-            "INSERT INTO spent VALUES (?1, ?2, ?3) ON CONFLICT (client) DO UPDATE SET period = ?2, "
-            "tokens = ?3 + CASE period WHEN ?2 THEN tokens ELSE 0 END WHERE period <= ?2",
-            (client, period, tokens),
-        )
+    def _refuse_if_spent(self, part: Part) -> None:
+        account = part.entry.account
+        spent = self.spent(account) if account.limits else {}
+        for unit, limit in account.limits.items():
+            amount, left = part.amounts.get(unit, 0), max(0, limit - spent.get(unit, 0))
+            if amount > left:
+                end = account.end_of_period(self._now())
+                later = "" if end is None else f", or wait {end - self._now():.0f} seconds"
+                raise ApiError(
+                    429,
+                    f"the budget is {written(unit, amount)}, but of {account.label}, {given_of(unit, limit):.12g}, "
+                    f"{given_of(unit, left):.12g} are left to this key; ask for less{later}",
+                    kind="insufficient_quota", param=f"tts.budget.{unit}", code="insufficient_quota",
+                )  # fmt: skip
 
-    def _period(self) -> int:
-        return int(self._now() // self._period_s)
+    def _book(self, account: SharedAccount, client: str, amounts: Amounts) -> None:
+        key = (account.name, client, account.begin_of_period(self._now()))
+        row = self._file.execute("SELECT amounts FROM spends WHERE account = ? AND client = ? AND begins = ?", key).fetchone()
+        total = Counter({} if row is None else json.loads(row[0]))
+        total.update(amounts)
+        self._file.execute("INSERT OR REPLACE INTO spends VALUES (?, ?, ?, ?)", (*key, json.dumps(total)))
 
-    def _wake(self, client: str) -> None:
-        if (line := self._waiting.get(client)) and not line[0].done():
+    def _wake(self, account: str) -> None:
+        if (line := self._waiting.get(account)) and not line[0].done():
             line[0].set_result(None)
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        with self._file:
+            self._file.execute("BEGIN IMMEDIATE")
+            yield

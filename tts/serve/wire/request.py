@@ -37,6 +37,7 @@ class TtsOptions(BaseModel):
         strategy: The strategy in place of the preset's.
         verifier: The verifier in place of the preset's.
         budget: Tokens, or limits by unit.
+        account: The account that pays in place of the key's own.
         seed: The seed of the search.
         n: The number of answers.
         stop: Texts that end an answer.
@@ -47,6 +48,7 @@ class TtsOptions(BaseModel):
 
     strategy: str | None = Field(default=None, max_length=4000)
     budget: BudgetGiven | None = None
+    account: str | None = Field(default=None, max_length=200)
     verifier: str | None = Field(default=None, max_length=4000)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     n: int | None = Field(default=None, ge=1)

@@ -1,0 +1,139 @@
+"""Which account pays for a request, and what the request takes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tts.budget.account import Account
+from tts.budget.budget import USD_UNIT, Budget
+from tts.budget.ledger import UNITS, Amounts
+from tts.errors import ConfigError, unknown_name
+from tts.serve.config import GatewayConfig, budget_of
+from tts.serve.failures import refused
+
+ANYONE: Final = "anyone"  # the client of a gateway without keys
+SECONDS_UNIT: Final = 10**6  # whole units of a second
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAccount:
+    """What requests may spend together in a period.
+
+    Args:
+        name: The name.
+        limits: The limits in whole units, by unit; `seconds` in millionths.
+        hours: The length of a period, which begins at a multiple of it since the epoch; None: the only one begins at the epoch.
+        request: What a request takes of each limit that it does not name, in the units of `Budget`.
+        label: The limits' name for messages.
+    """
+
+    name: str
+    limits: Amounts
+    hours: float | None = None
+    request: Mapping[str, float] = field(default_factory=dict[str, float])
+    label: str = ""
+
+    def begin_of_period(self, now: float) -> float:
+        """Return when the current period began.
+
+        Args:
+            now: The seconds since the epoch.
+        """
+        return 0.0 if self.hours is None else now // (self.hours * 3600) * self.hours * 3600
+
+    def end_of_period(self, now: float) -> float | None:
+        """Return when the current period ends; None: it does not."""
+        return None if self.hours is None else self.begin_of_period(now) + self.hours * 3600
+
+    def completed(self, budget: Budget, *, named: bool) -> Budget:
+        """Return a request's budget with a limit in each unit that this account limits.
+
+        Args:
+            budget: The budget.
+            named: Whether the request names it. A default is lowered to what the account has in all.
+        """
+        limits = {**self.request, **budget.limits}
+        if not named:
+            limits = {
+                unit: min(limit, given_of(unit, self.limits[unit])) if unit in self.limits else limit for unit, limit in limits.items()
+            }
+        return Budget(**limits)  # pyright: ignore[reportArgumentType]
+
+
+class Accounts:
+    """The accounts of a gateway: one for each key, and those of its configuration.
+
+    Args:
+        config: The configuration.
+        clients: The names of the keys; empty: there are none, and anyone is served.
+        again: Whether the keys were read before, so that accounts whose keys are gone are no mistake.
+
+    Raises:
+        ConfigError: An account is for a key that there is not, or for none.
+    """
+
+    def __init__(self, config: GatewayConfig, clients: Collection[str], *, again: bool = False) -> None:
+        self.clients = tuple(clients) or (ANYONE,)
+        limits = config.limits
+        own: Amounts = {} if limits.client_tokens is None else {"tokens": limits.client_tokens}
+        label = "limits.client_tokens"
+        self._by_name = {name: SharedAccount(name, own, limits.client_hours, label=label) for name in self.clients}
+        self._allowed: dict[str, set[str]] = {client: {client} for client in self.clients}
+        for name, given in config.accounts.items():
+            request = budget_of(given.request).limits if given.request else {}
+            amounts = amounts_of(budget_of(given.budget))
+            self._by_name[name] = SharedAccount(name, amounts, given.hours, request, f"the account {name!r}")
+            for client in given.keys:
+                if client in self._allowed:
+                    self._allowed[client].add(name)
+                elif not again:
+                    raise unknown_name(f"name in accounts.{name}.keys", client, self.clients)
+            if not given.keys and name not in self._allowed and not again:
+                raise ConfigError(
+                    f"accounts.{name} is for no key: it has no keys, and no key has its name", hint="list names of keys under its keys"
+                )
+
+    def of(self, client: str, name: str | None = None) -> SharedAccount:
+        """Return the account that pays for a client's request.
+
+        Args:
+            client: The name of the client.
+            name: The name that the request gives; None: the client's own account.
+
+        Raises:
+            ApiError: 400, no account with that name is for this client.
+        """
+        if name is None:
+            return self._by_name.get(client) or SharedAccount(client, {})  # its key was taken away since it was checked
+        allowed = self._allowed.get(client, set())
+        if name not in allowed:
+            raise refused("tts.account", str(unknown_name("account", name, sorted(allowed))))
+        return self._by_name[name]
+
+    def for_client(self, client: str, *, operator: bool = False) -> list[SharedAccount]:
+        """Return the accounts that a client may name; those of all clients for an operator."""
+        names = self._by_name.keys() if operator else self._allowed.get(client, ())
+        return [self._by_name[name] for name in sorted(names)]
+
+
+def amounts_of(budget: Budget) -> dict[str, int]:
+    """Return the limits of a budget in whole units, by unit; `seconds` in millionths."""
+    seconds = {} if budget.seconds is None else {"seconds": int(budget.seconds * SECONDS_UNIT)}
+    return {**budget.whole_units(), **seconds}
+
+
+def given_of(unit: str, amount: int) -> float:
+    """Return an amount in whole units in the unit of `Budget`."""
+    return amount / {"usd": USD_UNIT, "seconds": SECONDS_UNIT}.get(unit, 1) if unit in ("usd", "seconds") else amount
+
+
+def spent_of(part: Account) -> dict[str, int]:
+    """Return what a request has spent of its part, in whole units, with the seconds since its first call."""
+    return {**{unit: part.paid(unit) for unit in UNITS}, "seconds": int(part.elapsed * SECONDS_UNIT)}
+
+
+def written(unit: str, amount: int) -> str:
+    """Return an amount in whole units for messages, such as "0.05 usd"."""
+    return f"{given_of(unit, amount):.12g} {unit}"

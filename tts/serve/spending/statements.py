@@ -1,0 +1,59 @@
+"""`GET /v1/accounts`: what the accounts of a key may spend, and what was spent of them by key and period."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tts.serve.access import Client
+from tts.serve.failures import ApiError, JsonReply
+from tts.serve.gateway import Gateway
+from tts.serve.spending.accounts import SharedAccount, given_of
+
+
+async def accounts(request: Request) -> Response:
+    """List the accounts that a key may name; those of all keys for an operator."""
+    gateway, client = _gateway(request), request.state.client
+    found = gateway.accounts.for_client(client.name, operator=client.operator)
+    return JsonReply({"object": "list", "data": [_statement(gateway, client, account) for account in found]})
+
+
+async def account(request: Request) -> Response:
+    """Describe one account."""
+    gateway, client, name = _gateway(request), request.state.client, request.path_params["name"]
+    for found in gateway.accounts.for_client(client.name, operator=client.operator):
+        if found.name == name:
+            return JsonReply(_statement(gateway, client, found))
+    raise ApiError(404, f"there is no account {name[:80]!r} for this key", code="account_not_found")
+
+
+def _statement(gateway: Gateway, client: Client, account: SharedAccount) -> dict[str, Any]:
+    books, now = gateway.books, gateway.now()
+    rows = books.history(account, None if client.operator or client.name == account.name else client.name)
+    return {
+        "id": account.name,
+        "object": "account",
+        "limits": _in_units(account.limits),
+        "hours": account.hours,
+        "begins": account.begin_of_period(now),
+        "ends": account.end_of_period(now),
+        "spent": _in_units(books.spent(account)),
+        "held": _in_units(books.held_of(account)),
+        "left": _in_units(books.left(account)),
+        "spends": [{"key": key, "begins": begins, "spent": _in_units(spent)} for key, begins, spent in rows],
+    }
+
+
+def _in_units(amounts: Mapping[str, int]) -> dict[str, float]:
+    return {unit: given_of(unit, amount) for unit, amount in amounts.items()}
+
+
+def _gateway(request: Request) -> Gateway:
+    return request.app.state.gateway
+
+
+ROUTES = (Route("/v1/accounts", accounts), Route("/v1/accounts/{name:path}", account))
