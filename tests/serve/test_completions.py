@@ -373,7 +373,7 @@ def test_seconds_end_a_model_that_is_slow_and_what_it_wrote_is_booked(client):
     gateway = client(models={"slow": {"backend": "tests.serve.test_completions:slow"}}, limits={"seconds": 0.2})
     refused = gateway.post("/v1/completions", json={"model": "slow", "prompt": "a b", "max_tokens": 7})
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "too_long")
-    assert "limits.seconds, 0.2" in refused.json()["error"]["message"]
+    assert "after 0.2 seconds, by limits.seconds" in refused.json()["error"]["message"]
     assert refused.headers["x-should-retry"] == "false"
     told = gateway.post("/v1/completions", json={"model": "slow", "prompt": "a b", "max_tokens": 7, "stream": True})
     assert "limits.seconds" in told.text

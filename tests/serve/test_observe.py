@@ -7,6 +7,8 @@ import dataclasses
 import json
 import logging
 import sqlite3
+import subprocess
+import sys
 import threading
 import tracemalloc
 import zlib
@@ -455,3 +457,24 @@ def test_spans_of_searches_stand_below_the_callers(client):
         telemetry.disable()
     (span,) = [one for one in kept_spans.get_finished_spans() if one.name.startswith("invoke_workflow")]
     assert (span.context.trace_id, span.parent.span_id) == (int("ab" * 16, 16), int("cd" * 8, 16))
+
+
+OPENS = """
+import sys, time
+from tts.serve.archive import Archive
+from tts.serve.spending.books import SharedBooks
+sys.stdin.readline()
+for number in range(int(sys.argv[2])):
+    Archive(f"{sys.argv[1]}/{number}", 10).close()
+    SharedBooks(time.time, f"{sys.argv[1]}/{number}").close()
+"""
+
+
+def test_processes_open_a_new_store_at_once(tmp_path):
+    command = [sys.executable, "-c", OPENS, str(tmp_path), "20"]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert [process.communicate(timeout=LIMIT_S)[1] for process in processes] == [""] * 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 import zlib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ CREATE TABLE IF NOT EXISTS responses (
 _INDEX = "CREATE INDEX IF NOT EXISTS searches_by_owner ON searches (owner, begun_at)"
 _QUESTION = 2000  # characters of a question in a list
 _WAIT_S = 30.0  # for other processes
+_AGAIN_S = 0.02  # between two tries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,20 @@ class ResponseRecord:
     reply: dict[str, Any]
 
 
+def share_file(file: sqlite3.Connection) -> None:
+    """Let several processes use a file at once. SQLite does not wait where another one makes this change at that moment; this does."""
+    end = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            file.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_AGAIN_S)
+    file.execute("PRAGMA synchronous = NORMAL")
+
+
 class Archive:
     """The finished searches of a gateway. Several processes may share a file.
 
@@ -84,19 +100,24 @@ class Archive:
         self._path = path or "memory"
         try:
             self._file = sqlite3.connect(path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
-            told = tuple(self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
-            tables = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-            if tables and told != (_APPLICATION, _VERSION):
-                raise ConfigError(
-                    f"store is {path!r}, but that file is not the store of a gateway of this version", hint="name another file"
-                )
-            self._file.execute("PRAGMA journal_mode = WAL")
-            self._file.execute("PRAGMA synchronous = NORMAL")
+            self._refuse_another_kind(path)
+            share_file(self._file)
             self._file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
-            for statement in (_TABLE, _RESPONSES, _INDEX, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"):
-                self._file.execute(statement)
+            with self._file:  # other workers see a file without tables, or a whole one
+                self._file.execute("BEGIN IMMEDIATE")
+                header = f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"
+                for statement in (_TABLE, _RESPONSES, _INDEX, *header):
+                    self._file.execute(statement)
         except sqlite3.Error as failure:
             raise ConfigError(f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file") from None
+
+    def _refuse_another_kind(self, path: str | None) -> None:
+        with self._file:
+            self._file.execute("BEGIN")
+            told = tuple(self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+            tables = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        if tables and told != (_APPLICATION, _VERSION):
+            raise ConfigError(f"store is {path!r}, but that file is not the store of a gateway of this version", hint="name another file")
 
     def add(self, owner: str, record: SearchRecord, trace: str | None) -> None:
         """Keep a search.

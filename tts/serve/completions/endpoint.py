@@ -141,8 +141,8 @@ class ModelCall:
 
     def _late(self, seconds: float) -> ApiError:
         return ApiError(
-            400, f"the model had not finished after {seconds:g} seconds, which this server allows; send fewer prompts at once, or ask "
-            "for fewer tokens", param="max_tokens", code="too_long",
+            400, f"the model had not finished after {seconds:g} seconds, by limits.seconds or the account; send fewer prompts at once, or "
+            "ask for fewer tokens", param="max_tokens", code="too_long",
         )  # fmt: skip
 
     def _bound(self, backend: Backend, payer: SharedAccount) -> dict[str, int]:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from tts.budget.ledger import Amounts
 from tts.errors import ConfigError
+from tts.serve.archive import share_file
 from tts.serve.failures import ApiError
 from tts.serve.spending.accounts import SharedAccount, given_of, written
 
@@ -113,7 +114,8 @@ class SharedBooks:
         self.held: Counter[str] = Counter()
         try:
             self._file = sqlite3.connect(path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
-            for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", *_TABLES):
+            share_file(self._file)
+            for statement in _TABLES:
                 self._file.execute(statement)
             self.show_life({}, {})
         except sqlite3.Error as failure:
