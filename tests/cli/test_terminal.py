@@ -105,3 +105,14 @@ def test_an_error_writes_nothing_that_a_terminal_obeys(capsys, debug):
     written = capsys.readouterr().err
     assert all(c.isprintable() or c == "\n" for c in written.replace("\x1b[31m\x1b[1merror:\x1b[0m", ""))
     assert not any(line.startswith("hint: forged") for line in written.splitlines())
+
+
+def test_the_end_of_what_is_written_is_below_the_line():
+    line = ProgressLine(clock=lambda: 0.0)
+    line.update(Event(Problem("3 + 4"), calls=2, tokens=15, candidates=0, answer=None, writing=f"{'a' * 200}\nthe end\x1b[31m"))
+    first, second, rest = drawn(line, width=60).split("\n")
+    assert "15 tokens" in first
+    assert second.startswith("  aaa")
+    assert second.endswith(r"the end\x1b[31m")
+    assert len(second) < 60
+    assert rest == ""

@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 import tts
+from tests.backends.openai.server import ToyServer, serving
 from tests.support.guard import LIMIT_S
+from tts.backends.base import Caps, Draft, Reply, RowSet, Sample
 from tts.errors import ConfigError
 
 
@@ -103,3 +105,94 @@ def test_many_that_are_cancelled_cancel_every_search() -> None:
 
     asyncio.run(asyncio.wait_for(main(), LIMIT_S))
     assert sorted(cancelled) == sorted(begun)
+
+
+class Typing(tts.Backend):
+    """A backend that shows its rows letter by letter, each letter once the one before was seen.
+
+    Attributes:
+        seen: Letters of the leading row that a reader has seen.
+    """
+
+    name = "typing"
+    caps = Caps(streams=True, usage=True)
+    words = ("A: 5",) * 8
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    async def open(self, prompts):
+        return [Reply(prompt, self.count(prompt)) for prompt in prompts]
+
+    def sample(self, request):
+        rows = RowSet(request)
+        for index in range(len(request.rows)):
+            rows.show_draft(index, lambda index=index: Draft(self.words[index][: self.seen + 1], self.seen + 1))
+        self.task = asyncio.get_running_loop().create_task(self._write(rows))
+        return rows
+
+    async def _write(self, rows: RowSet) -> None:
+        while self.seen < 3 and not rows.cancelled:
+            await asyncio.sleep(0.001)
+        for index, text in enumerate(self.words[: len(rows.request.rows)]):
+            rows.resolve(index, Sample(text, (), (), "eos", rows.request.handle, num_tokens=4))
+
+
+def test_what_rows_under_way_have_written_is_seen_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tts.solver.problem_run._LOOK_SECONDS", 0.001)
+    backend = Typing()
+
+    async def events() -> list:
+        seen = []
+        async for event in tts.stream("2 + 3", 400, model=backend, task="arithmetic", strategy="single"):
+            seen.append(event)
+            backend.seen = max(backend.seen, len(event.writing))
+        return seen
+
+    seen = asyncio.run(asyncio.wait_for(events(), LIMIT_S))
+    written = [(event.writing, event.tokens) for event in seen if event.writing]
+    assert written == [("A", 1), ("A:", 2), ("A: ", 3), ("A: 5", 4)][: len(written)]
+    assert len(written) >= 3
+    tokens = [event.tokens for event in seen]
+    assert tokens == sorted(tokens)
+    assert tokens[-1] == seen[-1].solution.usage.tokens == 4
+
+
+def test_a_server_s_stream_is_seen_while_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tts.solver.problem_run._LOOK_SECONDS", 0.001)
+    server = ToyServer(pause_s=0.01)
+    with serving(server) as url:
+
+        async def events() -> list:
+            return [event async for event in tts.stream("3 + 4 - 2 + 9", 400, model="toy", url=url, task="arithmetic", strategy="single")]
+
+        seen = asyncio.run(asyncio.wait_for(events(), LIMIT_S))
+    written = [event.writing for event in seen if event.writing]
+    whole = seen[-1].solution.candidates[0].trajectory.full_text
+    assert len(set(written)) > 1
+    assert all(whole.startswith(text) for text in written)
+    assert [len(text) for text in written] == sorted(len(text) for text in written)
+
+
+def test_the_engine_s_rows_are_seen_while_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="the engine is not installed")
+    monkeypatch.setattr("tts.solver.problem_run._LOOK_SECONDS", 0.0005)
+
+    async def events() -> list:
+        return [event async for event in tts.stream("12 + 7 * 3 - 4 + 5 * 2", 2000, strategy="single")]
+
+    seen = asyncio.run(asyncio.wait_for(events(), LIMIT_S))
+    whole = seen[-1].solution.candidates[0].trajectory.full_text
+    written = [event.writing for event in seen if event.writing]
+    assert written
+    assert all(whole.startswith(text) for text in written)
+    tokens = [event.tokens for event in seen]
+    assert tokens == sorted(tokens)
+
+
+def test_only_a_problem_that_is_solved_alone_is_looked_at() -> None:
+    """A study or a gateway with a thousand searches has no thousand clocks."""
+    looked = []
+    with tts.Solver(Typing(), task="arithmetic", on_event=lambda event: looked.append(event.writing)) as solver:
+        run = solver.prepared("2 + 3", 400, strategy="single")
+        assert not run.live

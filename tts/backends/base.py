@@ -26,7 +26,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -237,6 +237,13 @@ class Counters:
     generated_tokens: int = 0
 
 
+class Draft(NamedTuple):
+    """What a row has written while it is under way: its text so far, and its tokens."""
+
+    text: str
+    tokens: int
+
+
 class RowSet:
     """The rows of one request, resolved one by one by the backend and awaited one by one by the search.
 
@@ -244,7 +251,7 @@ class RowSet:
     computed and reused; they are final when every row is resolved.
     """
 
-    __slots__ = ("_failure", "_unresolved", "_waiter", "cancelled", "prompt_tokens", "request", "reused_tokens", "samples")
+    __slots__ = ("_drafts", "_failure", "_unresolved", "_waiter", "cancelled", "prompt_tokens", "request", "reused_tokens", "samples")
 
     def __init__(self, request: SampleRequest) -> None:
         self.request = request
@@ -255,6 +262,21 @@ class RowSet:
         self._unresolved = len(request.rows)
         self._waiter: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
+        self._drafts: dict[int, Callable[[], Draft]] = {}
+
+    def show_draft(self, index: int, draft: Callable[[], Draft]) -> None:
+        """Let a row be looked at while it is under way (called by a backend that can show it).
+
+        Args:
+            index: The row.
+            draft: Returns what it has written. It is called at any moment, also from another thread than the one that writes.
+        """
+        self._drafts[index] = draft
+
+    def draft(self, index: int) -> Draft | None:
+        """Return what a row has written so far; None: it is resolved, or the backend does not show it."""
+        look = self._drafts.get(index)
+        return None if look is None or self.samples[index] is not None else look()
 
     def resolve(self, index: int, sample: Sample) -> None:
         """Resolve a row, once (called by the backend).

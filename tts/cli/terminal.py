@@ -99,7 +99,7 @@ def progress() -> Generator[Callable[[Event], None] | None]:
 
 
 class ProgressLine:
-    """The line itself: the last event, and the seconds so far.
+    """The line itself: the last event, and the seconds so far; below it the end of what the leading row has written.
 
     Args:
         clock: seconds.
@@ -121,6 +121,9 @@ class ProgressLine:
 
         frame = _FRAMES[int(console.get_time() * 10) % len(_FRAMES)]
         yield Text.assemble((frame, "cyan"), " ", self._text(), no_wrap=True, overflow="ellipsis")
+        if self._event is not None and self._event.writing:
+            written = one_visible_line(self._event.writing[-console.width :])  # its end, which grows
+            yield Text(f"  {written[-max(1, console.width - 3) :]}", style="dim", no_wrap=True, overflow="crop")
 
     def _text(self) -> str:
         seconds = f"{self._clock() - self._started:.1f} s"

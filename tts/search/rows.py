@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import AbstractContextManager
 from itertools import chain, repeat
 
-from tts.backends.base import Backend, Caps, Extension, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
+from tts.backends.base import Backend, Caps, Draft, Extension, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.reads import cancelled_and_done
 from tts.blame import Blame
 from tts.budget.account import Account, Exhausted, Lease
@@ -130,6 +130,22 @@ class RowCall:
         self._received += 1
         return sample
 
+    def draft(self) -> Draft:
+        """Return the text of the leading row, the first that has not ended, with its path, and the tokens of all rows.
+
+        Rows that the backend does not show have neither.
+        """
+        text, tokens = "", 0
+        for row, (which, place) in zip(self._rows, self._places, strict=True):
+            if which >= len(self._rowsets):
+                continue
+            if (sample := self._rowsets[which].samples[place]) is not None:
+                tokens += sample.num_tokens
+            elif (draft := self._rowsets[which].draft(place)) is not None:
+                text = text or row.end.full_text + draft.text
+                tokens += draft.tokens
+        return Draft(text, tokens)
+
     async def cancel(self) -> None:
         """Cancel the rows that have not ended, and wait until the backend has let them go."""
         await cancelled_and_done(self._rowsets)
@@ -240,6 +256,7 @@ class RowRunner:
         self._scratch: list[Trajectory] = []
         self._stops: dict[tuple[ThoughtMarks, str | tuple[str, ...]], StopCondition] = {}
         self._took_assumption = False
+        self._calls: list[RowCall] = []  # under way
 
     def sampling_at(self, temperature: float | None = None, max_tokens: int | None = None, effort: str | None = None) -> Sampling:
         """Return the run's sampling with another temperature, cap of a row or effort; None: unchanged."""
@@ -255,6 +272,11 @@ class RowRunner:
     def paid_by(self, part: Account) -> AbstractContextManager[Account]:
         """Let a part of the account pay for everything, for the block; then it is closed."""
         return self._costs.paid_by(part)
+
+    def draft(self) -> Draft:
+        """Return the text of the leading row under way, and the tokens of the calls under way, where their backend shows them."""
+        drafts = [call.draft() for call in self._calls]
+        return Draft(next((draft.text for draft in drafts if draft.text), ""), sum(draft.tokens for draft in drafts))
 
     # One call -------------------------------------------------------------------------------------------------------------------
 
@@ -289,6 +311,7 @@ class RowRunner:
             async with self._lease(queue, wave) as lease:
                 self._put_back(queue, wave.rest, wave)  # once the wave's own part is reserved
                 call = await self._begin(queue, wave, lease)
+                self._calls.append(call)
                 try:
                     call.send()
                     for row in wave.rows:
@@ -299,6 +322,7 @@ class RowRunner:
                     await call.cancel()
                     raise
                 finally:
+                    self._calls.remove(call)
                     call.close(lease)
         finally:
             if call is None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
-from tts.backends.base import Backend, Sampling
+from tts.backends.base import Backend, Draft, Sampling
 from tts.backends.capabilities import require
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
@@ -54,20 +54,24 @@ from tts.types import Candidate, Problem, Solution, Usage, pictures_in
 from tts.verifiers.base import Verifier, bind, traits_of
 from tts.verifiers.compatibility import GIVE_VERIFIER, RATED, check_fit, check_rates, token_rates
 
+_LOOK_SECONDS = 0.1  # between two reports of rows under way
 _AFTER_S = 1e-5  # a candidate, for what follows the scores that a selection needs
 _LIKE_MATH = "the problem looks like mathematics, but is taken as text: task='math' asks for a final answer and compares answers by value"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Progress of one problem, after each call.
+    """Progress of one problem: after each call, and of a problem that is solved alone also while rows are written.
 
     Args:
-        problem: as given, without its answer and metadata. calls: made so far. tokens: spent so far, as the limit `tokens` counts.
+        problem: as given, without its answer and metadata. calls: made so far. tokens: spent so far, as the limit `tokens` counts; those of
+            rows under way included, where the backend shows them.
         candidates: so far.
         answer: the most frequent answer so far; None where there is none.
         texts: of the candidates since the event before, whole. solution: in the last event of `stream`.
         nodes: returns the nodes of the tree; only to be called in the loop that calls `on_event`. None in the events of `stream`.
+        writing: The text so far of the leading row, the first in draw order that is under way, with the path that it continues. "": none
+            is, or the backend does not show it. The engine and servers that stream do.
     """
 
     problem: Problem
@@ -78,6 +82,7 @@ class Event:
     texts: tuple[str, ...] = ()
     solution: Solution | None = None
     nodes: Callable[[], Sequence[TraceNode]] | None = field(default=None, compare=False, repr=False)
+    writing: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +98,7 @@ class ProblemRun:
         clock: seconds. started: when the budget's seconds began; None: now. on_event: progress.
         scored_by: the roles that score all candidates after the choice, for a record of them.
         forewarn: Called with each of `forewarnings` before anything is spent; None: nothing is.
+        live: Whether `on_event` also reports what rows under way have written, ten times a second.
     """
 
     problem: Problem
@@ -116,6 +122,7 @@ class ProblemRun:
     on_error: OnError = "raise"
     scored_by: tuple[str, ...] = ()
     forewarn: Callable[[str], None] | None = None
+    live: bool = False
 
     @cached_property
     def selection(self) -> Selection:
@@ -327,7 +334,7 @@ class ProblemRun:
         first, mistake = 0, None
         try:
             with blame_unnamed():
-                async with search:
+                async with _looks(self, search), search:
                     mistake = await self._attempt(search, outcome)
                     first = len(search.candidates)
         except TTSError as failure:  # the boundary: a failed run is an outcome
@@ -490,17 +497,63 @@ def _never(candidate: Candidate, agreeing: int) -> bool:
 
 def _reporter(run: ProblemRun, on_event: Callable[[Event], None]) -> Callable[[Search], None]:
     """Return what reports the progress of a search; its events have no more of the problem than a strategy may read."""
-    told, problem = [0], run.problem.stripped()  # candidates
+    told = [0]  # candidates
 
     def report(search: Search) -> None:
-        answer = votes_of(search.candidates).answer
-        calls = search.account.ledger.calls
         texts = tuple(c.trajectory.full_text for c in search.candidates[told[0] :])
         told[0] = len(search.candidates)
-        nodes = RecordedNodes(problem.text, search.tree, tuple(run.verifiers), search.candidates)
-        on_event(Event(problem, len(calls), sum(c.usage.tokens for c in calls), told[0], answer, texts, nodes=lambda: nodes[:]))
+        on_event(_event(run, search, Draft("", 0), texts))
 
     return report
+
+
+def _event(run: ProblemRun, search: Search, draft: Draft, texts: tuple[str, ...] = ()) -> Event:
+    """Return the progress of a search; it has no more of the problem than a strategy may read.
+
+    Args:
+        run: The run.
+        search: The search.
+        draft: What rows under way have written.
+        texts: The texts of new candidates.
+    """
+    problem, calls = run.problem.stripped(), search.account.ledger.calls
+    nodes = RecordedNodes(problem.text, search.tree, tuple(run.verifiers), search.candidates)
+    return Event(
+        problem,
+        len(calls),
+        sum(call.usage.tokens for call in calls) + draft.tokens,
+        len(search.candidates),
+        votes_of(search.candidates).answer,
+        texts,
+        nodes=lambda: nodes[:],
+        writing=draft.text,
+    )
+
+
+@asynccontextmanager
+async def _looks(run: ProblemRun, search: Search) -> AsyncGenerator[None]:
+    """Report what rows under way have written, for the block, where the run is to be seen live."""
+    if run.on_event is None or not run.live:
+        yield
+        return
+    task = asyncio.create_task(_look(run, search, run.on_event))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await task
+
+
+async def _look(run: ProblemRun, search: Search, on_event: Callable[[Event], None]) -> None:
+    """Report what rows under way have written whenever it has changed."""
+    before = Draft("", 0)
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        draft = search.rows.draft()
+        if draft.tokens and draft != before:
+            before = draft
+            on_event(_event(run, search, draft))
 
 
 # What a run refuses before anything is spent ----------------------------------------------------------------------------------------

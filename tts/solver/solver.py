@@ -421,7 +421,7 @@ def _first_seconds(budget: Budget | Account, servers: Mapping[str, ModelRecord])
 
 
 async def _solved(run: ProblemRun) -> Solution:
-    solution = await dataclasses.replace(run, forewarn=LOG.warning).solve()
+    solution = await dataclasses.replace(run, forewarn=LOG.warning, live=True).solve()
     error = solution.error
     judged = isinstance(error, VerifierError)
     if error is None or (run.on_error == "keep" if judged else solution.candidates):

@@ -6,9 +6,10 @@ import asyncio
 import dataclasses
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from tts.backends.base import Finish, Row, Sample, SampleRequest
+from tts.backends.base import Draft, Finish, Row, Sample, SampleRequest
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import ServerError, how_key, no_room
 from tts.backends.openai.http import HttpClient
@@ -79,6 +80,13 @@ class ServerCall:
         self._wants_tops = capabilities.tops and (request.spreads or request.sampling_logprobs)
         self._stops = stops if capabilities.stops and exact and len(stops) <= _MOST_STOPS else ()
         self._sent = False
+        for place, index in enumerate(indexes):
+            rows.show_draft(index, partial(self._draft, place))
+
+    def _draft(self, place: int) -> Draft:
+        """Return what a row has received so far, the text of its thought without marks."""
+        choice = self._reply.choices.get(place)
+        return Draft("", 0) if choice is None else Draft("".join([*choice.thoughts, *choice.pieces]), choice.num_visible)
 
     async def run(self) -> None:
         """Send the call and resolve its rows. What a broken reply left of a row's grant pays for another try."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tts.backends.base import Finish, Row, RowSet, Sample
+from tts.backends.base import Draft, Finish, Row, RowSet, Sample
 from tts.backends.text.detokenizer import Detokenizer, context_start
 from tts.backends.text.stops import StopScanner
 from tts.errors import EngineError, TTSError
@@ -69,6 +69,11 @@ class RowState:
         self._text = Detokenizer(decode, before.tail, 0, before.read)
         self._scanner = StopScanner(rows.request.stop, rows.request.text, before.carry)
         self._rest = ""  # text held back until the end
+        rows.show_draft(index, self.draft)
+
+    def draft(self) -> Draft:
+        """Return what the row has written so far."""
+        return Draft(self._scanner.text, len(self.ids))
 
     @property
     def position(self) -> int:
