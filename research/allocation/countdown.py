@@ -39,7 +39,8 @@ BUDGETS = (124, 248, 500, 1000)
 SINGLE: Mapping[str, str] = {
     "weighted best-of-N": "best_of_n | weighted",
     **dict(zip(("A*", "REBASE"), studies.COUNTDOWN_TREES, strict=True)),
-    "beam": "beam(n=8, branching=4) | weighted",  # this and the next: of docs/results/claims_choices.json
+    "REBASE, n = 8": "rebase(n=8, balance_temperature=0.2) | weighted",
+    "beam": "beam(n=8, branching=4) | weighted",  # as the one above and the one below: of docs/results/claims_choices.json
     "particle filter": "particle_filter(n=8, weight_temperature=1.0) | weighted",
 }
 AUTO: Mapping[str, str] = {"auto": plans.AUTO}

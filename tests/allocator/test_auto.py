@@ -13,6 +13,7 @@ from tts.allocator.auto import Auto
 from tts.allocator.difficulty import Population
 from tts.allocator.evidence import Evidence
 from tts.allocator.gauges import Gauge, PromptProbe
+from tts.allocator.performance import PilotedCurve
 from tts.allocator.values import ProblemStates
 from tts.backends.base import Reply
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -218,3 +219,22 @@ def test_a_probe_for_which_there_is_no_time_is_left_out_with_a_warning(tmp_path)
         end = one.solve(HARD[0], Budget(seconds=50, samples=8))
     assert "the performance model's probe is left out: budget: seconds" in end.warnings
     assert [call.kind for call in end.trace.calls][:1] == ["open"]
+
+
+def test_auto_begins_with_a_search_where_that_reaches_more_than_its_pilots(tmp_path):
+    """The choice is by the budget alone, before anything is drawn; `pilots=` and a budget at which nothing is known keep the pilots."""
+    curves = {"best_of_n | majority": COVERAGE * 0.1, "beam(n=2) | weighted": COVERAGE}
+    known = dataclasses.replace(model(**curves), piloted=PilotedCurve(np.array([8.0, 32.0]), np.array([0.0, 1.0])))
+    path = tmp_path / "known.json"
+    known.save(path)
+    first = {}
+    for tokens in (100, 160, 640):
+        for pilots in ("", ", pilots=1"):
+            with Solver(ToyBackend(LANGUAGE), ToyVerifier(), task="arithmetic", strategy=f"auto(model={str(path)!r}{pilots})") as one:
+                found = one.solve(HARD[0], Budget(tokens=tokens), seed=1)
+                assert found.answer is not None
+                assert found.usage.tokens <= tokens
+                first[tokens, pilots] = found.trace.reasons[0]
+    assert first[160, ""].startswith("after 0 samples (0 agree): beam(n=2) | weighted: at this budget it reaches more than pilots")
+    for place in ((160, ", pilots=1"), (100, ""), (640, "")):
+        assert "pilots, to see how hard it is" in first[place], place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import threading
 
@@ -11,8 +12,8 @@ import pytest
 
 from tests.allocator.test_allocate import state
 from tts.allocator.allocate import Allocator
-from tts.allocator.difficulty import RATES, Population
-from tts.allocator.performance import PerformanceCurve, PerformanceModel, monotone, smooth
+from tts.allocator.difficulty import LURES, RATES, Population
+from tts.allocator.performance import PerformanceCurve, PerformanceModel, PilotedCurve, monotone, smooth
 from tts.allocator.values import Curved, ProblemStates, Voted
 from tts.errors import ConfigError
 
@@ -236,3 +237,28 @@ def test_before_another_strategy_has_run_an_answer_is_as_good_as_its_votes():
     at = ProblemStates.of([4, 4], 1.0, leader=[1, 3])
     assert (curved.chance(at) == voted.chance(at)).all()
     assert curved.price(4) == voted.price(4)
+
+
+def test_a_search_from_the_start_is_named_where_it_reaches_more_than_auto_with_pilots() -> None:
+    """By means over the problems of the fit, at what a problem may spend; a lead within chance is none."""
+    weight = np.zeros((len(RATES), len(LURES)))
+    weight[12] = 1 / len(LURES)  # one success rate: the mean over problems is the table's row
+    population = dataclasses.replace(Population.beta(), weight=weight.ravel())
+    rows = np.tile([0.2, 0.6], (len(RATES), 1))
+    search = PerformanceCurve(np.array([4.0, 8.0]), rows, np.zeros_like(rows), np.array([5.0, 10.0]))
+    known = dataclasses.replace(model(), population=population, curves={"best_of_n | majority": search, "rebase | weighted": search})
+    assert known.direct(10.0, ["rebase | weighted"]) is None, "auto was not measured"
+    behind = dataclasses.replace(known, piloted=PilotedCurve(np.array([5.0, 10.0]), np.array([0.3, 0.5])))
+    assert behind.direct(10.0, ["rebase | weighted"]) == ("rebase | weighted", 8)
+    assert behind.direct(5.0, ["rebase | weighted"]) is None
+    assert behind.direct(3.0, ["rebase | weighted"]) is None, "below the least limit nothing is known"
+    assert behind.direct(10.0, []) is None
+    level = dataclasses.replace(known, piloted=PilotedCurve(np.array([5.0, 10.0]), np.array([0.3, 0.595])))
+    assert level.direct(10.0, ["rebase | weighted"]) is None
+    again = PerformanceModel.from_json(behind.to_json())
+    assert again.piloted is not None
+    assert again.direct(10.0, ["rebase | weighted"]) == ("rebase | weighted", 8)
+    for piloted, rule in (({"limits": [2, 1], "accuracy": [0, 0]}, "each must be above"), ({"limits": [1], "accuracy": []}, "one a limit")):
+        damaged = json.dumps(json.loads(behind.to_json()) | {"piloted": piloted})
+        with pytest.raises(ConfigError, match=rule):
+            PerformanceModel.from_json(damaged)

@@ -73,8 +73,8 @@ class Auto(Strategy):
         n: most plain samples, at least 1; None: as many as the budget pays and are worth it. Of many problems that share a total
             each gets at most 16, or, if that is more, eight times what the total pays for it.
         pilots: samples before the first decision, at least 1. None: for a problem with its own budget 4, or 1 with `mean` or where the
-            performance model has other strategies. For each of several that share a total 1, or 3 if the performance model has other
-            models and there is no checker.
+            performance model has other strategies; none where one of these is better from the start (`PerformanceModel.direct`). For each
+            of several that share a total 1, or 3 if the performance model has other models and there is no checker.
         price: gain in the chance of a right answer below which no sample is drawn, at least 0. At 0, samples are drawn while they add
             anything. None: the price that follows from `mean`, otherwise 0.001; under a shared total 0. Where votes alone divide a total,
             None is 0.001 too, under a prior by which wrong answers may lead, and the rest goes evenly to the problems with fewest samples.
@@ -179,6 +179,8 @@ class Auto(Strategy):
         left = min(each for each in (units, most) if each is not None)
         if left <= 0:
             return Round(0, why="samples drawn")
+        if not had and (direct := self._direct(search, found, float(left))) is not None:
+            return direct
         allocator = self.allocator(alone=True, checked=found.checked, each=found.samples + left)
         shown = {f.name: np.array([getattr(found, f.name)]) for f in dataclasses.fields(found)}
         plans = self.plans()
@@ -195,6 +197,19 @@ class Auto(Strategy):
             chance = float(allocator.values.chance(state)[0])
             why = f"{plans[plan]}: right by {chance:.2f} as it stands, and each further sample adds {rate:.2g}"
         return Round(int(grant.samples[0]), plan, why)
+
+    def _direct(self, search: Search, found: Evidence, left: float) -> Round | None:
+        """Return the search that a problem begins with in place of pilots; None: it begins with pilots, or has begun."""
+        if self.model is None or self.pilots is not None or self.mean is not None or found.samples or found.checked:
+            return None
+        plans, known = self.plans(), shipped.load(self.model)
+        if known.unit == "tokens" and (tokens := search.left.get("tokens")) is not None:
+            left = tokens / known.tokens  # no length is known yet but that of the fit
+        direct = known.direct(left, [text for text in plans[1:] if not other_models(parse(text).strategy)])
+        if direct is None:
+            return None
+        text, size = direct
+        return Round(size, plans.index(text), f"{text}: at this budget it reaches more than pilots and what follows them")
 
     def goes_on(self, end: SearchEnded) -> bool:
         """Return whether another round may follow one that ended so: not where the budget of the problem is used up."""
@@ -223,8 +238,9 @@ class Auto(Strategy):
         account = search.account
         known = shipped.load(str(self.model))
         allowed = float(known.limit(self.plans()[step.plan], np.array([step.samples]))[0])
-        amounts = {unit: int(allowed * rows.sizes.sample_cost("policy", unit)) for unit in account.units}
-        if not any(amount < account.available(unit) for unit, amount in amounts.items()):
+        samples = {unit: rows.sizes.sample_cost("policy", unit) for unit in account.units}
+        amounts = {unit: int(allowed * cost) for unit, cost in samples.items()}
+        if not any(amount + samples[unit] <= account.available(unit) for unit, amount in amounts.items()):  # the rest pays no sample
             await strategy.run(search)
             return
         try:

@@ -14,6 +14,7 @@ Shapes: G success rates, B sizes, P problems.
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from tts.errors import ConfigError, unknown_name
 from tts.files import read_small
 
 MOST: Final = 128  # size of the greatest table, in samples
+AHEAD: Final = 0.01  # by which a strategy must beat `auto` with pilots on the problems of the fit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +51,23 @@ class PerformanceCurve:
     limits: Floats | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PilotedCurve:
+    """The accuracy of `auto` with its pilots, on the problems of the fit.
+
+    Args:
+        limits: What it was allowed to spend on a problem, [B], rising, above 0, in plain samples.
+        accuracy: The share of right answers, [B].
+    """
+
+    limits: Floats
+    accuracy: Floats
+
+    def to_data(self) -> dict[str, list[float]]:
+        """Return it as JSON has it."""
+        return {"limits": _short(self.limits), "accuracy": _short(self.accuracy)}
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PerformanceModel:
     """What was measured of one policy with its verifiers on one task.
@@ -61,6 +80,7 @@ class PerformanceModel:
         models: names of the models beside the policy that the strategies use, by role. unit: of the cost that sizes compare, "tokens",
             "flops" or "usd".
         gauges: by what they read (`tts.allocator.gauges.READINGS`). probe: that makes the reading "probe".
+        piloted: what `auto` reaches that begins with pilots; None: it was not measured, and `auto` always begins with them.
     """
 
     model: str
@@ -76,6 +96,7 @@ class PerformanceModel:
     unit: str = "tokens"
     gauges: Mapping[str, Gauge] = field(default_factory=dict[str, Gauge])
     probe: PromptProbe | None = None
+    piloted: PilotedCurve | None = None
     _tables: dict[str, tuple[Whole, Floats]] = field(default_factory=dict[str, "tuple[Whole, Floats]"], repr=False)
 
     def table(self, strategy: str) -> tuple[Whole, Floats]:
@@ -109,6 +130,27 @@ class PerformanceModel:
             return sizes.astype(np.float64)
         spare = np.interp(np.log(np.maximum(sizes, 1)), np.log(curve.sizes), curve.limits / curve.sizes)
         return sizes * spare
+
+    def direct(self, left: float, strategies: Sequence[str]) -> tuple[str, int] | None:
+        """Return the strategy that reaches more from the start than `auto` with pilots, and its size in plain samples; None: none does.
+
+        Both are means over the problems of the fit. A strategy must be ahead by `AHEAD`, which chance does not often give.
+
+        Args:
+            left: What a problem may spend, in plain samples. Below the least limit at which `auto` was measured, nothing is known.
+            strategies: Those that may be chosen.
+        """
+        if self.piloted is None or left < self.piloted.limits[0]:
+            return None
+        found: tuple[str, int] | None = None
+        best = float(np.interp(math.log(left), np.log(self.piloted.limits), self.piloted.accuracy)) + AHEAD
+        weight = self.population.weight.reshape(len(RATES), -1).sum(axis=1)
+        for text in strategies:
+            sizes, table = self.table(text)
+            payable = np.flatnonzero((sizes > 0) & (self.limit(text, sizes) <= left))
+            if len(payable) and (chance := float(weight @ table[:, payable[-1]])) > best:
+                found, best = (text, int(sizes[payable[-1]])), chance
+        return found
 
     def fits(self, model: str, task: str, verifiers: Mapping[str, str], models: Mapping[str, str] = MappingProxyType({})) -> str:
         """Return why it is not a model of this policy, task, verifiers and models beside the policy; "" where it is."""
@@ -144,6 +186,7 @@ class PerformanceModel:
                     }
                     for text, curve in self.curves.items()
                 },
+                **({} if self.piloted is None else {"piloted": self.piloted.to_data()}),
                 **to_data(self.gauges, self.probe),
             },
             indent=1,
@@ -163,7 +206,8 @@ class PerformanceModel:
 
         found = fields_of(text, file=file, cure=cure)
         curves = {name: PerformanceCurve(*each) for name, each in found.pop("curves").items()}
-        return cls(**found, curves=curves)
+        piloted = found.pop("piloted")
+        return cls(**found, curves=curves, piloted=None if piloted is None else PilotedCurve(*piloted))
 
     def save(self, path: str | Path) -> None:
         """Write it to a file, which is replaced as a whole: a reader, or a process that is killed, sees the old file or the new one.

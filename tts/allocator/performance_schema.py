@@ -79,6 +79,20 @@ class _Curve(_Part):
         return self
 
 
+class _Piloted(_Part):
+    limits: Annotated[list[_Above0], Field(min_length=1)]
+    accuracy: list[_Share]
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        """Refuse limits that do not rise, and other numbers of values."""
+        if self.limits != sorted(set(self.limits)):
+            raise ConfigError(f"limits is {shown(self.limits)}, but each must be above the limit before it")
+        if len(self.accuracy) != len(self.limits):
+            raise ConfigError(f"accuracy has {len(self.accuracy)} values, but must have {len(self.limits)}, one a limit")
+        return self
+
+
 class _File(_Part):
     format: int
     model: _Text
@@ -94,6 +108,7 @@ class _File(_Part):
     curves: dict[str, _Curve]
     gauges: dict[Reading, Annotated[_Six, AfterValidator(lambda numbers: Gauge(*numbers))]] = Field(default_factory=dict)
     probe: Annotated[list[_Number], Field(min_length=2)] | None = None  # weights and a bias
+    piloted: _Piloted | None = None
 
     @field_validator("format")
     @classmethod
@@ -162,5 +177,6 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
         **{name: value for name, value in found if name != "format"},
         "population": Population(grid.rate, grid.lure, share.ravel() / share.sum(), found.population.problems),
         "curves": curves,
+        "piloted": None if found.piloted is None else (np.array(found.piloted.limits), np.array(found.piloted.accuracy)),
         "probe": None if found.probe is None else PromptProbe(np.array(found.probe[:-1]), found.probe[-1]),
     }

@@ -1,15 +1,27 @@
-"""The performance models that ship for the embedded pair, from the validation split."""
+"""The performance models that ship for the embedded pair, from the validation split.
+
+Where a model has searches under budgets of whole problems, `auto` is run with its pilots on the same problems and under the same budgets.
+So the model can tell where a search is better from the start.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
+
 from research.allocation.pair import studies
+from research.methods import running
 from tts.allocator import shipped
+from tts.allocator.performance import PerformanceModel, PilotedCurve
+from tts.allocator.performance_file import draws_plain
+from tts.experiments.analysis.curves import curves_of
 from tts.experiments.analysis.performance_fit import PerformanceData, of_what
 from tts.models import registry
+from tts.search.plan import parse
 from tts.solver.model_cache import own_verifier
 
 _PAIR = registry.get("pocket")
@@ -35,8 +47,30 @@ def fit(store: Path, jobs: int, limit: int, names: Iterable[str] = tuple(KINDS))
         asked = [studies.pools(studies.VALIDATION, limit, 1, kind), *studies.others(studies.VALIDATION, limit, kind)]
         measured = PerformanceData.of(studies.results(store, asked, jobs))
         policy, task, _ = of_what(asked[0], measured.cell)
-        measured.fitted(model=policy, task=task, source=asked[0].name).save(shipped.FOLDER / f"{name}.json")
+        path = shipped.FOLDER / f"{name}.json"
+        fitted = measured.fitted(model=policy, task=task, source=asked[0].name)
+        fitted.save(path)
+        if kind.unit == "tokens":  # the budgets of its searches are those of whole problems, so that `auto` can be held against them
+            piloted(store, jobs, limit, name, kind, fitted).save(path)
         for one in measured.held_out():
             print(
                 f"{name}, {one.strategy}: {one.measured:.1%}, held out predicted as {one.predicted:.1%}, calibration error {one.error:.1%}"
             )
+
+
+def piloted(store: Path, jobs: int, limit: int, name: str, kind: studies.Kind, known: PerformanceModel) -> PerformanceModel:
+    """Return a model with what `auto` reaches with a pilot on the problems of its fit, which the store may lack."""
+    plan = f"auto(model={name!r}, pilots=1) | weighted"
+    asked = running.asked(
+        kind.study("auto", studies.VALIDATION), kind.problems(studies.VALIDATION, limit), [plan], {kind.unit: list(kind.budgets)},
+        seeds=kind.seeds, verifier=kind.verifier,
+    )  # fmt: skip
+    (curve,) = curves_of(studies.results(store, [asked], jobs), rng=np.random.default_rng(0))
+    limits, reached = np.array(sorted(kind.budgets)) / known.tokens, np.array([one.value for one in curve.accuracy])
+    found = dataclasses.replace(known, piloted=PilotedCurve(limits, reached))
+    searches = [text for text in found.curves if not draws_plain(parse(text).strategy)]
+    for budget, share, size in zip(sorted(kind.budgets), reached.tolist(), limits.tolist(), strict=True):
+        direct = found.direct(size, searches)
+        begins = "a pilot first" if direct is None else f"{direct[0]} from the start"
+        print(f"{name}, {budget} {kind.unit}: {share:.1%} with a pilot; {begins}")
+    return found
