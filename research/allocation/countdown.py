@@ -36,10 +36,11 @@ from tts.search.plan import parse
 from tts.statistics import Estimate, clustered_mean
 
 BUDGETS = (124, 248, 500, 1000)
+WIDE, NARROW = "REBASE", "REBASE, n = 8"
 SINGLE: Mapping[str, str] = {
     "weighted best-of-N": "best_of_n | weighted",
-    **dict(zip(("A*", "REBASE"), studies.COUNTDOWN_TREES, strict=True)),
-    "REBASE, n = 8": "rebase(n=8, balance_temperature=0.2) | weighted",
+    **dict(zip(("A*", WIDE), studies.COUNTDOWN_TREES, strict=True)),
+    NARROW: "rebase(n=8, balance_temperature=0.2) | weighted",
     "beam": "beam(n=8, branching=4) | weighted",  # as the one above and the one below: of docs/results/claims_choices.json
     "particle filter": "particle_filter(n=8, weight_temperature=1.0) | weighted",
 }
@@ -147,6 +148,8 @@ def page(found: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: 
     for row in found:
         if row.name != "auto":
             yield f"| {row.name} | {' | '.join(_difference(by['auto'].right[budget], row.right[budget]) for budget in budgets)} |"
+    wide = [f"{_difference(by[WIDE].right[b], by[NARROW].right[b])} at {b} tokens" for b in budgets]
+    yield from ("", f"REBASE without `n` is as wide as the budget pays. Minus REBASE with n = 8: {', '.join(wide)}.")
     gained = {budget: _mean(by["auto"].right[budget] - by[BEST].right[budget], (-1, 1)) for budget in budgets}
     near = [budget for budget, gain in gained.items() if gain.value >= -_WITHIN]
     sure = [budget for budget, gain in gained.items() if gain.low >= -_WITHIN]
