@@ -7,7 +7,8 @@ import dataclasses
 import inspect
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any, TypedDict, TypeVar, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from tts.backends.base import Backend, Sampling
 from tts.backends.function import WriteFunction
@@ -20,6 +21,9 @@ from tts.solver.problem_run import Event
 from tts.solver.solver import BudgetLike, ExpectedTokens, ProblemLike, Solver
 from tts.tasks.base import Task
 from tts.types import Solution
+
+if TYPE_CHECKING:
+    from tts.solver.thresholds import Thresholds
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -43,6 +47,8 @@ class SolveOptions(TypedDict, total=False):
     expected_tokens: ExpectedTokens | None
     on_error: OnError
     on_event: Callable[[Event], None] | None
+    risk: float | None
+    calibration: str | Path | Thresholds | None
 
 
 def _with_options(function: Function) -> Function:
@@ -75,6 +81,7 @@ def solve(
         strategy: a plan as text, such as "best_of_n(n=8) | majority", or an object; None: the default of `Solver`.
         seed: the same seed gives the same solution, unless `Solution.reproducible` is False.
         model, verifier, task, sampling, allow_oracle, expected_tokens, on_error, on_event: as in `Solver`.
+        risk, calibration: as in `Solver`: the share of given answers that may be wrong, and the file of `tts calibrate` that keeps it.
         temperature, max_tokens, usd_in, usd_out: as in `Solver`, and as the options of `tts solve`.
         backend: the name of a backend, a backend, or a function (`FunctionBackend`) that serves as the model.
         url: the url of a server with the model; None: that of the model's record; without one, the model runs in this process.

@@ -43,6 +43,7 @@ from tts.solver.outcome import (
     truncated_tokens,
     warnings_of,
 )
+from tts.solver.risk import CalibratedUse, RiskLimit, sampling_text, text_by_role
 from tts.solver.telemetry import SearchFacts, Watched
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
@@ -99,6 +100,9 @@ class ProblemRun:
         scored_by: the roles that score all candidates after the choice, for a record of them.
         forewarn: Called with each of `forewarnings` before anything is spent; None: nothing is.
         live: Whether `on_event` also reports what rows under way have written, ten times a second.
+        named: The names of the models by role, as calibrations state them.
+        described: The verifiers by role, as text, as calibrations state them.
+        risk: How sure an answer must be to be given; None: each is given.
     """
 
     problem: Problem
@@ -123,6 +127,9 @@ class ProblemRun:
     scored_by: tuple[str, ...] = ()
     forewarn: Callable[[str], None] | None = None
     live: bool = False
+    named: Mapping[str, str] = field(default_factory=dict[str, str])
+    described: Mapping[str, str] = field(default_factory=dict[str, str])
+    risk: RiskLimit | None = None
 
     @cached_property
     def selection(self) -> Selection:
@@ -297,7 +304,7 @@ class ProblemRun:
         try:
             await self._explore(search, outcome)
             before = {unit: account.available(unit) for unit in account.kept}
-            selected = await self._choose(search, outcome)
+            selected = self._abstained(await self._choose(search, outcome), outcome)
             if notes.timed_out and outcome.stopped_by == "done":
                 outcome.stopped_by = "budget: seconds"
             outcome.held = account.kept
@@ -309,6 +316,18 @@ class ProblemRun:
             except EngineError as failure:
                 outcome.fail(failure, search)
         return self._solution(search, outcome, selected)
+
+    @cached_property
+    def use(self) -> CalibratedUse:
+        """What a calibration of this run holds for."""
+        return CalibratedUse(
+            model=text_by_role(self.named),
+            strategy=self._configured,
+            budget=format_limits(self._limits),
+            task=self.task.name,
+            verifiers=text_by_role(self.described),
+            sampling=sampling_text(self.sampling),
+        )
 
     def _asked_of_all(self) -> Sequence[str]:
         """Return the roles that will score every candidate, whatever comes of the search."""
@@ -414,6 +433,14 @@ class ProblemRun:
             selected = led_by(selected, outcome.stop.answer)
         return selected
 
+    def _abstained(self, selected: Selected, outcome: SearchOutcome) -> Selected:
+        """Return a choice without its answer where the risk does not allow it; a vote in place of the selection was not calibrated."""
+        if self.risk is None or not selected.answers:
+            return selected
+        is_other = outcome.error is not None or outcome.stopped_by == "interrupted"
+        why = self.risk.refusal(math.nan if is_other else selected.confidence)
+        return dataclasses.replace(selected, answers=(), abstained=why) if why else selected
+
     def _solution(self, search: Search, outcome: SearchOutcome, selected: Selected) -> Solution:
         account, tree = search.account, search.tree
         usage = dataclasses.replace(
@@ -487,6 +514,8 @@ class ProblemRun:
         """Return what parts of the samples would have answered, to be computed where it is read."""
         if outcome.error is not None or outcome.stopped_by in ("interrupted", "failed"):
             return PartAnswers(f"the search was {'interrupted' if outcome.stopped_by == 'interrupted' else 'ended by a failure'}")
+        if self.risk is not None:
+            return PartAnswers("the threshold of the calibrated risk holds for all samples alone")
         return PartAnswers(partial(part_answers, self.plan, self.selection, list(outcome.candidates), search.tree, self.verifiers))
 
 

@@ -8,7 +8,8 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Self, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from tts.allocator.auto import Auto
 from tts.allocator.default import chosen
@@ -40,6 +41,7 @@ from tts.solver.model_cache import (
 )
 from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event, ProblemRun
+from tts.solver.risk import RiskLimit
 from tts.solver.shared_budget import SharedBudget, divide, divide_account
 from tts.solver.streaming import streamed
 from tts.tasks import make_task
@@ -47,6 +49,9 @@ from tts.tasks.base import Task
 from tts.tasks.by_references import choose_task
 from tts.types import Message, Problem, Solution, Usage
 from tts.verifiers.compatibility import check_rates
+
+if TYPE_CHECKING:
+    from tts.solver.thresholds import Thresholds
 
 ProblemLike = str | Problem | Sequence[Message | Mapping[str, str]]
 BudgetLike = Budget | Account | float | Mapping[str, float]
@@ -85,6 +90,9 @@ class Solver(HintsKeywords):
             is refused before a probe. None: making the solver counts against no budget.
         clock: returns seconds. embedder: for strategies that cluster. on_event: called, in another thread, after each call.
         url: of a server that runs the models. keep: a cache that keeps models and tasks after `close`; None: `close` frees them.
+        risk: The share of given answers that may be wrong, above 0 and below 1; a less sure answer is not given, and
+            `Solution.abstained` says so. It needs `calibration`. None: each answer is given.
+        calibration: A file of `tts calibrate`, or what it contains, made with this model, strategy, budget, task, verifiers and sampling.
 
     Raises:
         ConfigError: a name is unknown, or a part does not fit.
@@ -120,6 +128,8 @@ class Solver(HintsKeywords):
         embedder: Embedder | None = None,
         on_event: Callable[[Event], None] | None = None,
         keep: ModelCache | None = None,
+        risk: float | None = None,
+        calibration: str | Path | Thresholds | None = None,
     ) -> None:
         if type(concurrency) is not int or concurrency < 1:
             raise ConfigError(f"concurrency is {concurrency!r}, but must be a whole number of at least 1")
@@ -127,6 +137,7 @@ class Solver(HintsKeywords):
             check_int("expected_tokens", expected_tokens, 1)
         if on_error not in get_args(OnError):
             raise ConfigError(f"on_error is {on_error!r}, but must be 'raise' or 'keep'")
+        self._risk, self._thresholds = risk, _thresholds(risk, calibration)
         if models is None:
             models = DEFAULT_MODEL if url is None else ""
         roles: Mapping[str, Model] = models if isinstance(models, Mapping) else {"policy": models}
@@ -360,7 +371,7 @@ class Solver(HintsKeywords):
             notes += more
         if type(seed) is not int:
             raise ConfigError(f"seed is {seed!r}, but must be a whole number")
-        return ProblemRun(
+        run = ProblemRun(
             problem=problem,
             budget=budget,
             seed=seed,
@@ -379,7 +390,12 @@ class Solver(HintsKeywords):
             started=started,
             embedder=self._embedder,
             on_event=self._on_event,
+            named={**names, "policy": model},
+            described={role: told[role] for role in verifiers},
         )
+        if self._thresholds is None or self._risk is None:
+            return run
+        return dataclasses.replace(run, risk=RiskLimit(self._risk, self._thresholds.threshold(run.use)))
 
     def _task_of(self, problem: Problem) -> Task:
         chosen = problem.task if problem.task is not None else self._task
@@ -412,6 +428,25 @@ def _check_roles(roles: Mapping[str, Model], **given: str | None) -> None:
     for name, value in given.items():
         if value is not None:
             raise ConfigError(f"{name} is {value!r}, but runs models given by name, and here are none", hint=f"leave {name} out")
+
+
+def _thresholds(risk: float | None, calibration: Any) -> Thresholds | None:
+    """Return the thresholds of a calibration.
+
+    Raises:
+        ConfigError: A risk has no calibration, or the other way round; or the calibration does not keep it.
+    """
+    if risk is None and calibration is None:
+        return None
+    if calibration is None:
+        raise ConfigError(f"risk is {shown(risk)}, but needs a calibration", hint="make one: tts calibrate; and give calibration=FILE")
+    if risk is None:
+        raise ConfigError("a calibration is given, but no risk", hint="give risk=…, the share of given answers that may be wrong")
+    from tts.solver.thresholds import Thresholds  # with pydantic and scipy, which other solvers do without
+
+    found = calibration if isinstance(calibration, Thresholds) else Thresholds.read(calibration)
+    found.check_risk(risk)
+    return found
 
 
 def _first_seconds(budget: Budget | Account, servers: Mapping[str, ModelRecord]) -> float | None:

@@ -1,0 +1,132 @@
+"""`solve(risk=…, calibration=…)`: an answer that is not sure enough is not given, and a calibration holds for its own use alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tts
+from tts.errors import ConfigError
+from tts.search.algorithms.calibration import proposers
+from tts.solver.risk import CalibratedUse
+from tts.solver.thresholds import ProblemOutcomes, Thresholds
+
+SUM, BUDGET, PLAN = "3 + 4 - 2 + 9", {"samples": 8}, "best_of_n(n=8) | majority"
+USE = {
+    "model": "policy=toy", "strategy": PLAN, "budget": "samples=8", "task": "arithmetic", "verifiers": "none",
+}  # fmt: skip
+
+
+def use(**changes: str) -> CalibratedUse:
+    with tts.Solver("toy", "none", task="arithmetic") as solver:
+        run = solver.prepared(SUM, BUDGET, strategy=PLAN)
+        return CalibratedUse(**{**USE, "sampling": run.use.sampling, **changes})
+
+
+def thresholds(least: float, **changes: str) -> Thresholds:
+    """Return thresholds that answer from a confidence on: all answers below are wrong."""
+    names = [str(i) for i in range(300)]
+    proposes = proposers(names)
+    confidences = [least if i % 2 else least / 2 for i in range(300)]
+    link = ProblemOutcomes(use=use(**changes), confidences=confidences, right=[one == least for one in confidences])
+    assert 90 < sum(proposes) < 110
+    return Thresholds.calibrate(names, [link], level=0.05)
+
+
+def solve(**options: Any) -> tts.Solution:
+    return tts.solve(SUM, BUDGET, **{"model": "toy", "verifier": "none", "task": "arithmetic", "strategy": PLAN, **options})
+
+
+def test_an_answer_is_given_where_it_is_sure_enough() -> None:
+    confidence = solve().confidence
+    sure = solve(risk=0.05, calibration=thresholds(confidence))
+    assert (sure.answer, sure.abstained, sure.confidence) == (solve().answer, "", confidence)
+    unsure = solve(risk=0.05, calibration=thresholds(confidence + 0.01))
+    assert unsure.answer is None
+    assert unsure.confidence == confidence
+    assert (
+        unsure.abstained
+        == f"no answer is given: the confidence is {confidence:.3g}, but {confidence + 0.01:.3g} is needed for a risk of 0.05"
+    )
+    assert unsure.abstained in unsure.warnings
+    assert unsure.receipt().parts is None
+
+
+def test_files_come_back_equal_and_state_their_guarantee(tmp_path: Path) -> None:
+    made, path = thresholds(0.5), tmp_path / "thresholds.json"
+    made.save(path)
+    assert Thresholds.read(path) == made
+    assert solve(risk=0.05, calibration=path).answer == solve().answer
+    assert solve(risk=0.1, calibration=path).answer == solve().answer, "a lower level keeps a higher one"
+    data = json.loads(path.read_text())
+    assert (data["level"], data["delta"], data["n"], data["tested"]) == (0.05, 0.05, 300, 200)
+    assert data["links"][0]["digest"] == use().digest
+    for words in (
+        "exchangeable with the 300 calibration problems",
+        "at most a share 0.05 is wrong",
+        "Clopper and Pearson",
+        "Learn then Test",
+    ):
+        assert words in data["guarantee"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"strategy": "best_of_n(n=4) | majority"}, "the calibration is for the strategy 'best_of_n(n=8) | majority', but this is"),
+        ({"temperature": 0.3}, "the calibration is for the sampling "),
+        ({"task": "text"}, "the calibration is for the task 'arithmetic', but this is 'text'"),
+        ({"verifier": "toy(error=0.2)"}, "the calibration is for the verifiers 'none', but this is 'main=toy(error=0.2)'"),
+        ({"model": "toy-thinking"}, "the calibration is for the model 'policy=toy', but this is 'policy=toy-thinking'"),
+    ],
+)
+def test_another_use_is_refused_by_the_name_of_what_differs(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        solve(risk=0.05, calibration=thresholds(0.5), **changes)
+    assert str(refusal.value).startswith(named)
+    assert str(refusal.value).endswith("(hint: calibrate it: tts calibrate)")
+
+
+def test_another_budget_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the calibration is for the budget 'samples=8', but this is 'tokens=400'"):
+        tts.solve(SUM, 400, model="toy", verifier="none", task="arithmetic", strategy=PLAN, risk=0.05, calibration=thresholds(0.5))
+
+
+def test_bad_input_is_refused_in_one_line(tmp_path: Path) -> None:
+    made, path = thresholds(0.5), tmp_path / "thresholds.json"
+    for options, told in (
+        ({"risk": 0.05}, r"risk is 0\.05, but needs a calibration"),
+        ({"calibration": made}, "a calibration is given, but no risk"),
+        ({"risk": 0.01, "calibration": made}, r"risk is 0\.01, but the calibration keeps 0\.05"),
+        ({"risk": 0, "calibration": made}, "risk is 0, but must be above 0 and below 1"),
+        ({"risk": True, "calibration": made}, "risk is True, but must be above 0 and below 1"),
+        ({"risk": 0.05, "calibration": path}, "but cannot be read"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            solve(**options)
+    path.write_text("no JSON")
+    with pytest.raises(ConfigError, match="but cannot be read: it is no JSON"):
+        solve(risk=0.05, calibration=path)
+    path.write_text("{}")
+    with pytest.raises(ConfigError, match="but is no file of tts calibrate: guarantee is missing"):
+        solve(risk=0.05, calibration=path)
+    made.save(path)
+    path.write_text(path.read_text().replace("samples=8", "samples=80"))
+    with pytest.raises(ConfigError, match="but its fields were changed"):
+        solve(risk=0.05, calibration=path)
+
+
+def test_a_calibration_of_a_chain_is_refused_for_a_single_search() -> None:
+    names = [str(i) for i in range(300)]
+    link = ProblemOutcomes(use=use(), confidences=[0.5] * 300, right=[True] * 300)
+    with pytest.raises(ConfigError, match="the calibration is of a chain of 2, but this one has 1"):
+        solve(risk=0.05, calibration=Thresholds.calibrate(names, [link, link], level=0.05))
+
+
+def test_a_problem_that_comes_twice_is_refused() -> None:
+    link = ProblemOutcomes(use=use(), confidences=[0.5] * 300, right=[True] * 300)
+    with pytest.raises(ConfigError, match="the calibration problem '0' comes twice"):
+        Thresholds.calibrate(["0", *map(str, range(299))], [link], level=0.05)

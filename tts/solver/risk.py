@@ -1,0 +1,69 @@
+"""What a calibrated threshold holds for, and how a search abstains by it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tts.backends.base import Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedUse:
+    """What answers: the guarantee holds for this use alone.
+
+    Args:
+        model: The names of the models by role, as text.
+        strategy: The plan with its selection.
+        budget: The limits, as text.
+        task: The name of the task.
+        verifiers: The verifiers by role, as text.
+        sampling: The sampling of the rows, as text.
+    """
+
+    model: str
+    strategy: str
+    budget: str
+    task: str
+    verifiers: str
+    sampling: str
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 hash of all fields, in hexadecimal."""
+        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+def text_by_role(by_role: Mapping[str, str]) -> str:
+    """Return names by role as text, such as "policy=toy"; "none" where there are none."""
+    return ", ".join(f"{role}={name}" for role, name in sorted(by_role.items())) or "none"
+
+
+def sampling_text(sampling: Sampling) -> str:
+    """Return the parameters of a sampling as text, such as "temperature=0.8"."""
+    return ", ".join(f"{one.name}={getattr(sampling, one.name)!r}" for one in dataclasses.fields(sampling))
+
+
+@dataclass(frozen=True, slots=True)
+class RiskLimit:
+    """How a search abstains.
+
+    Args:
+        level: The share of given answers that may be wrong.
+        threshold: The least confidence that is answered.
+    """
+
+    level: float
+    threshold: float
+
+    def refusal(self, confidence: float) -> str:
+        """Return why an answer of this confidence is not given; "": it is."""
+        if confidence >= self.threshold:
+            return ""
+        known = "unknown" if math.isnan(confidence) else f"{confidence:.3g}"
+        wanted = "no confidence suffices" if math.isinf(self.threshold) else f"{self.threshold:.3g} is needed"
+        return f"no answer is given: the confidence is {known}, but {wanted} for a risk of {self.level:g}"

@@ -1,0 +1,218 @@
+"""Files of calibrated thresholds: what was calibrated, the guarantee, and the thresholds. `tts calibrate` writes them.
+
+A file holds for one use: a model with a strategy, a budget, a task, verifiers and sampling, for each link of a chain. Another use is
+refused by the name of what differs, since the guarantee would not hold for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field
+
+from tts.errors import ConfigError, shown
+from tts.files import read_small
+from tts.search.algorithms.calibration import CalibratedChain, calibrate_chain, proposers
+from tts.sections import Section
+from tts.solver.risk import CalibratedUse
+
+FORMAT = 1
+_CURE = "calibrate it: tts calibrate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemOutcomes:
+    """What one link of a chain answered to the calibration problems.
+
+    Args:
+        use: What answered.
+        confidences: The confidence of each answer; NaN without one.
+        right: Whether each answer is right.
+    """
+
+    use: CalibratedUse
+    confidences: Sequence[float]
+    right: Sequence[bool]
+
+
+class LinkThreshold(Section):
+    """The threshold of one link of a chain.
+
+    Args:
+        model: The names of the models by role.
+        strategy: The plan with its selection.
+        budget: The limits.
+        task: The name of the task.
+        verifiers: The verifiers by role.
+        sampling: The sampling of the rows.
+        digest: The hash of the fields above.
+        threshold: The least confidence at which it answers; None: it never does.
+    """
+
+    model: str
+    strategy: str
+    budget: str
+    task: str
+    verifiers: str
+    sampling: str
+    digest: str
+    threshold: float | None
+
+    @property
+    def use(self) -> CalibratedUse:
+        """What was calibrated."""
+        return CalibratedUse(**{one.name: getattr(self, one.name) for one in dataclasses.fields(CalibratedUse)})
+
+    @property
+    def least(self) -> float:
+        """The least confidence at which it answers; infinite where it never does."""
+        return math.inf if self.threshold is None else self.threshold
+
+
+class Thresholds(Section):
+    """Calibrated thresholds, with their guarantee.
+
+    Args:
+        format: The version of the form.
+        guarantee: What holds, in words.
+        level: The share of given answers that may be wrong.
+        delta: The probability, over sets of calibration problems, that the level is exceeded.
+        n: The calibration problems.
+        tested: Those of them that tested the thresholds.
+        answered: Those of these that were answered.
+        wrong: Those of these whose answer was wrong.
+        bound: The upper bound on the share of wrong answers.
+        links: The thresholds in the order in which the links are asked.
+
+    Example:
+        >>> from tts.solver.risk import CalibratedUse
+        >>> from tts.solver.thresholds import ProblemOutcomes, Thresholds
+        >>> use = CalibratedUse(model="policy=toy", strategy="single | majority", budget="tokens=100", task="text",
+        ...                     verifiers="none", sampling="")
+        >>> link = ProblemOutcomes(use=use, confidences=[0.9] * 300, right=[True] * 300)
+        >>> made = Thresholds.calibrate([str(i) for i in range(300)], [link], level=0.05)
+        >>> made.links[0].threshold, made.answered, round(made.bound, 3)
+        (0.9, 200, 0.015)
+    """
+
+    format: Literal[1] = FORMAT
+    guarantee: str
+    level: float = Field(gt=0, lt=1)
+    delta: float = Field(gt=0, lt=1)
+    n: int = Field(ge=1)
+    tested: int = Field(ge=1)
+    answered: int = Field(ge=1)
+    wrong: int = Field(ge=0)
+    bound: float
+    links: list[LinkThreshold] = Field(min_length=1)
+
+    @classmethod
+    def calibrate(cls, problems: Sequence[str], links: Sequence[ProblemOutcomes], level: float, delta: float = 0.05) -> Self:
+        """Return the thresholds of a chain of links, calibrated as a whole.
+
+        Args:
+            problems: The names of the calibration problems, each once, none of which is to be reported on.
+            links: What each link answered to them.
+            level: The share of given answers that may be wrong, above 0 and below 1.
+            delta: The probability that it is exceeded, above 0 and below 1.
+
+        Raises:
+            ConfigError: The problems are too few, a name comes twice, or no thresholds keep the level.
+        """
+        if len(set(problems)) < len(problems):
+            twice = next(name for place, name in enumerate(problems) if name in problems[:place])
+            raise ConfigError(f"the calibration problem {shown(twice)} comes twice, but problems must be drawn independently")
+        confidences, right = [link.confidences for link in links], [link.right for link in links]
+        found = calibrate_chain(confidences, right, proposers(list(problems)), level, delta)
+        return cls(
+            guarantee=_guarantee(found, len(problems), level, delta),
+            level=level,
+            delta=delta,
+            n=len(problems),
+            tested=found.tested,
+            answered=found.answered,
+            wrong=found.wrong,
+            bound=found.bound,
+            links=[
+                LinkThreshold(**dataclasses.asdict(link.use), digest=link.use.digest, threshold=None if math.isinf(least) else least)
+                for link, least in zip(links, found.thresholds, strict=True)
+            ],
+        )
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Return the thresholds in a file.
+
+        Raises:
+            ConfigError: It cannot be read, is none, or was changed by hand.
+        """
+        try:
+            data: Any = json.loads(read_small(Path(path)))
+        except (OSError, ValueError, RecursionError) as failure:
+            why = failure.strerror if isinstance(failure, OSError) else "it is no JSON"
+            raise ConfigError(f"calibration is {str(path)!r}, but cannot be read: {why}", hint="name a file of tts calibrate") from None
+        try:
+            found = cls.of(data, "the calibration")
+        except ConfigError as failure:
+            raise ConfigError(f"calibration is {str(path)!r}, but is no file of tts calibrate: {failure.cause}") from None
+        for link in found.links:
+            if link.use.digest != link.digest:
+                raise ConfigError(f"calibration is {str(path)!r}, but its fields were changed: the hash of {link.strategy!r} is another")
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Write the file.
+
+        Raises:
+            ConfigError: The place cannot be written.
+        """
+        try:
+            Path(path).write_text(json.dumps(self.model_dump(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        except OSError as failure:
+            raise ConfigError(f"the thresholds cannot be written to {str(path)!r}: {failure.strerror}", hint="name another place") from None
+
+    def check_risk(self, risk: float) -> None:
+        """Refuse a risk below the level that was calibrated.
+
+        Raises:
+            ConfigError: It is, or it is no share.
+        """
+        if not isinstance(risk, int | float) or isinstance(risk, bool) or not 0 < risk < 1:
+            raise ConfigError(f"risk is {shown(risk)}, but must be above 0 and below 1")
+        if risk < self.level:
+            raise ConfigError(f"risk is {risk:g}, but the calibration keeps {self.level:g}", hint="calibrate for this risk: tts calibrate")
+
+    def threshold(self, use: CalibratedUse, place: int = 0, of: int = 1) -> float:
+        """Return the least confidence at which a link answers.
+
+        Args:
+            use: What is to answer.
+            place: The place of the link in its chain.
+            of: The number of links of the chain.
+
+        Raises:
+            ConfigError: The calibration is of another chain, or of another use; the text names what differs.
+        """
+        if len(self.links) != of:
+            raise ConfigError(f"the calibration is of a chain of {len(self.links)}, but this one has {of}", hint=_CURE)
+        link = self.links[place]
+        for one in dataclasses.fields(CalibratedUse):
+            before, now = getattr(link, one.name), getattr(use, one.name)
+            if before != now:
+                raise ConfigError(f"the calibration is for the {one.name} {shown(before)}, but this is {shown(now)}", hint=_CURE)
+        return link.least
+
+
+def _guarantee(found: CalibratedChain, n: int, level: float, delta: float) -> str:
+    return (
+        f"Of the answers that are given to problems exchangeable with the {n} calibration problems, at most a share {level:g} is wrong. "
+        f"This holds with probability {1 - delta:g} at least, over the choice of the calibration problems. "
+        f"{n - found.tested} of them proposed thresholds and their order; {found.tested} tested them in this order, each time by the exact "
+        f"binomial bound of Clopper and Pearson at {delta:g} (Learn then Test, fixed sequence)."
+    )
