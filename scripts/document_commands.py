@@ -44,7 +44,7 @@ LEFT_OUT: Mapping[str, str] = {
     "import tts\n\nif __name__": "needs vLLM: tests/backends/vllm runs it there",
 }
 # beginnings of commands that take minutes on the embedded models, which --slow runs
-SLOW = ("tts sample examples/selections.yaml", "tts verifiers report", "tts verifiers threshold", "tts fit")
+SLOW = ("tts sample examples/selections.yaml", "tts verifiers report", "tts calibrate", "tts fit")
 _BLOCK = re.compile(r'(?:^<!-- (not run|needs): (.+?) -->\n)?^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 _COMMENT = re.compile(r"\s{2,}#.*$|^#.*$")
 _SERVER = re.compile(r"--url https?://|url: \[?https?://|\burl=\"http")  # of pages whose commands ask a model's server

@@ -20,6 +20,7 @@ MODULES: dict[str, str] = {
     "tts.backends.protocol": "tts.backends.base and tts.backends.capabilities",
     "tts.budget.meter": "tts.budget.account and tts.budget.budget",
     "tts.search.accounting": "tts.search.costs and tts.budget.account",
+    "tts.experiments.verifier_report.thresholds": "tts.experiments.calibration",
     "tts.search.asked_of_search": "removed: a part states its needs itself, by the method needs",
     "tts.search.protocols": "tts.search.parts and tts.search.needs",
     "tts.search.state": "tts.search.search",

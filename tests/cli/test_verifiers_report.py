@@ -97,14 +97,3 @@ def test_what_cannot_be_reported_is_one_line_and_a_hint(report, arguments: list[
     assert result.stderr.splitlines()[0] == f"error: {error}"
     assert result.stderr.splitlines()[1].startswith("hint: ")
     assert result.stdout == ""
-
-
-def test_a_threshold_for_a_wanted_risk_is_chosen_by_a_study(tts, folder: Path) -> None:
-    def threshold(*arguments: str) -> Result:
-        return tts("verifiers", "threshold", "--store", str(folder / "runs.sqlite"), *arguments)
-
-    assert threshold("--risk", "0.05").stdout.splitlines()[-1].split(None, 1) == ["write", "none keeps it"]
-    [record] = json.loads(threshold("--risk", "0.9", "--delta", "0.9", "--json").stdout)
-    assert (record["problems"], record["strategy"]) == (5, "best_of_n | weighted")
-    refused = threshold("--risk", "2")
-    assert (refused.exit_code, refused.stderr.splitlines()[0]) == (2, "error: risk is 2.0, but must be a number between 0 and 1")

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tts.cli.boundary import LogLevel, within_boundary, write_log
+from tts.cli.calibrate import calibrate
 from tts.cli.compare import compare
 from tts.cli.datasets import datasets
 from tts.cli.doctor import doctor
@@ -38,7 +39,7 @@ app = typer.Typer(
 # beside `solve`, in the order of `tts --help`
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_study, "runs": runs, "merge": merge, "show": show, "sample": sample, "import": import_samples, "replay": replay,
-    "fit": fit, "plot": plot, "compare": compare, "power": power,
+    "fit": fit, "calibrate": calibrate, "plot": plot, "compare": compare, "power": power,
     "report": report, "strategies": strategies, "datasets": datasets, "doctor": doctor,
     "serve": serve, "serve-model": serve_model,
 }  # fmt: skip

@@ -109,28 +109,13 @@ def report(
     typer.echo(reporting.as_json(told) if as_json else visible(reporting.as_text(told)))
 
 
-@verifiers.command()
+@verifiers.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 @within_boundary
-def threshold(
-    risk: Annotated[float, typer.Option(help="The share of answers that may be wrong, above 0 and below 1.")],
-    run: RunStudy = None,
-    *,
-    delta: Annotated[float, typer.Option(help="The probability, over sets of calibration problems, that the risk is exceeded.")] = 0.05,
-    as_json: AsJson = False,
-    store: StoreFile = None,
-    _: TrustPlaces = False,
-) -> None:
-    """Choose the least confidence at which to answer, so that the share of wrong answers stays below a given risk.
+def threshold() -> None:
+    """Say what has replaced this command."""
+    from tts.errors import ConfigError
 
-    The study must be on calibration problems, which are not reported on. For each setting this prints the strategy that answers from
-    there on, and gives no answer below (the selection `selective`).
-    """
-    from tts.experiments.store.store import Store, default_store
-    from tts.experiments.verifier_report import thresholds as choosing
-
-    with Store.existing(store or default_store()) as opened:
-        found = choosing.answer_thresholds(opened.results(opened.find(run).id, drawn=False), risk=risk, delta=delta)
-    typer.echo(choosing.as_json(found) if as_json else visible(choosing.as_text(found, risk)))
+    raise ConfigError("tts verifiers threshold is gone since 0.3", hint="tts calibrate --run STUDY --risk 0.1 writes a file of thresholds")
 
 
 def _show_record(console: Console, record: RewardRecord, limit: int | None) -> None:

@@ -131,12 +131,7 @@ class Solver(HintsKeywords):
         risk: float | None = None,
         calibration: str | Path | Thresholds | None = None,
     ) -> None:
-        if type(concurrency) is not int or concurrency < 1:
-            raise ConfigError(f"concurrency is {concurrency!r}, but must be a whole number of at least 1")
-        if not callable(expected_tokens):
-            check_int("expected_tokens", expected_tokens, 1)
-        if on_error not in get_args(OnError):
-            raise ConfigError(f"on_error is {on_error!r}, but must be 'raise' or 'keep'")
+        _check_settings(concurrency, expected_tokens, on_error)
         self._risk, self._thresholds = risk, _thresholds(risk, calibration)
         if models is None:
             models = DEFAULT_MODEL if url is None else ""
@@ -417,6 +412,16 @@ class Solver(HintsKeywords):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_settings(concurrency: Any, expected_tokens: Any, on_error: Any) -> None:
+    """Raise ConfigError for a setting that is not valid."""
+    if type(concurrency) is not int or concurrency < 1:
+        raise ConfigError(f"concurrency is {concurrency!r}, but must be a whole number of at least 1")
+    if not callable(expected_tokens):
+        check_int("expected_tokens", expected_tokens, 1)
+    if on_error not in get_args(OnError):
+        raise ConfigError(f"on_error is {on_error!r}, but must be 'raise' or 'keep'")
 
 
 def _check_roles(roles: Mapping[str, Model], **given: str | None) -> None:

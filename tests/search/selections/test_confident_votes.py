@@ -15,7 +15,6 @@ import tts
 from tests.support.candidates import ScoredSearch, candidates
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import ConfigError
-from tts.search.algorithms.calibration import choose_threshold, upper_bound
 from tts.search.parts import Selected, Selection
 from tts.search.selections.best import Best
 from tts.search.selections.borda import Borda, ballots
@@ -207,42 +206,6 @@ class TestSelective:
         sure = tts.solve("3 + 4 - 2 + 9", tts.Budget(samples=8), model=model, strategy="best_of_n(n=8) | selective(threshold=0.01)")
         assert sure.answer is not None
         assert sure.abstained == ""
-
-
-class TestThreshold:
-    def test_it_keeps_the_risk_it_was_asked_for(self) -> None:
-        rng = np.random.Generator(np.random.Philox(9))
-        confidence = rng.random(4000)
-        right = rng.random(4000) < confidence
-        found = choose_threshold(confidence[:2000].tolist(), right[:2000].tolist(), risk=0.2)
-        fresh = confidence[2000:] >= found.value
-        assert 0.2 < found.coverage < 0.4  # answering c >= t is wrong (1 - t) / 2 of the time: t = 0.6 at best
-        assert found.risk <= found.bound <= 0.2
-        assert (~right[2000:][fresh]).mean() < 0.2
-
-    def test_it_passes_the_risk_no_more_often_than_it_says(self) -> None:
-        """Of answers that are wrong at random, 0.3 of the time, at most delta of the calibrations may allow a risk of 0.25."""
-        rng = np.random.Generator(np.random.Philox(10))
-        allowed = 0
-        for _ in range(400):
-            right = rng.random(200) < 0.7
-            allowed += not math.isinf(choose_threshold(rng.random(200).tolist(), right.tolist(), risk=0.25, delta=0.1).value)
-        assert allowed / 400 < 0.1 + 3 * math.sqrt(0.1 * 0.9 / 400)
-
-    def test_what_cannot_be_kept_answers_nothing(self) -> None:
-        found = choose_threshold([0.9] * 50, [False] * 50, risk=0.1)
-        assert math.isinf(found.value)
-        assert found.coverage == 0
-        assert choose_threshold([NAN] * 50, [True] * 50, risk=0.1).coverage == 0
-
-    def test_the_exact_bound(self) -> None:
-        assert upper_bound(0, 10, 0.05) == pytest.approx(1 - 0.05**0.1)
-        assert upper_bound(3, 3, 0.05) == 1.0
-
-    @pytest.mark.parametrize(("confidences", "right", "risk"), [([], [], 0.1), ([0.1], [], 0.1), ([0.1], [True], 0), ([0.1], [True], "a")])
-    def test_bad_input(self, confidences: Any, right: Any, risk: Any) -> None:
-        with pytest.raises(ConfigError, match=", but must"):
-            choose_threshold(confidences, right, risk)
 
 
 @pytest.mark.parametrize(("count", "kept"), [(3, 3), (5, 5), (8, 5), (20, 5), (50, 5), (80, 8)])

@@ -81,6 +81,15 @@ class RecordedSearch:
         """
         return self.prefixes(order, [len(order)])[0]
 
+    def sure(self, order: Sequence[int]) -> tuple[ReplayOutcome, float]:
+        """Return the outcome of drawing these samples in this order, and the confidence of its answer.
+
+        Raises:
+            ConfigError: as `run`.
+        """
+        selected = choose_by_scores(self.selection, self._candidates(order), RecordedScores(self.pool))
+        return self.run(order), selected.confidence
+
     def prefixes(self, order: Sequence[int], counts: Sequence[int]) -> list[ReplayOutcome]:
         """Return the outcomes of drawing the first so many samples of an order, one for each count, by one pass over it.
 
@@ -90,7 +99,8 @@ class RecordedSearch:
             ConfigError: as `run`.
         """
         order = order[: max(counts, default=0)]
-        candidates = self._candidates(order)
+        is_vote = self._stopping is None and type(self.selection) is Majority  # whose leaders are counted without candidates
+        candidates = [] if is_vote else self._candidates(order)
         end, stop = self._stop(candidates) if candidates else (len(order), None)
         leaders = self._leaders(order[:end]) if type(self.selection) is Majority else None
         tokens = [self.pool.drawn[i].tokens for i in order[:end]]
@@ -177,8 +187,6 @@ class RecordedSearch:
     def _candidates(self, order: Sequence[int]) -> list[Candidate]:
         """Return the samples as candidates. Classes are numbered anew by first appearance, which decides ties."""
         classes: dict[int, int] = {}
-        if self._stopping is None and type(self.selection) is Majority:
-            return []  # its leaders are counted without
         made: list[Candidate] = []
         for place, i in enumerate(order):
             drawn = self.pool.drawn[i]

@@ -24,7 +24,7 @@ from tts.types import Candidate
 class Selective(Selection):
     """Chooses by another selection, and answers only where the confidence reaches a threshold.
 
-    A threshold that keeps a wanted risk is chosen on calibration data: `tts.search.algorithms.calibration.choose_threshold`.
+    A threshold of your own keeps no stated risk. `tts.solve(…, risk=…, calibration=FILE)` does, by a threshold of `tts calibrate`.
 
     Source: algorithm B20, Jurayj, Cheng, Van Durme, "Is That Your Final Answer? Test-Time Scaling Improves Selective Question Answering"
     (2502.13962): answer iff the confidence is at least the threshold. Differs: the confidence is the selection's or a verifier's, where
