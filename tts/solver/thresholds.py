@@ -183,7 +183,8 @@ class Thresholds(Section):
         Raises:
             ConfigError: It is, or it is no share.
         """
-        if not isinstance(risk, int | float) or isinstance(risk, bool) or not 0 < risk < 1:
+        given: Any = risk
+        if type(given) not in (int, float) or not 0 < risk < 1:
             raise ConfigError(f"risk is {shown(risk)}, but must be above 0 and below 1")
         if risk < self.level:
             raise ConfigError(f"risk is {risk:g}, but the calibration keeps {self.level:g}", hint="calibrate for this risk: tts calibrate")
