@@ -100,5 +100,7 @@ def test_signatures_and_kinds_of_methods_are_kept() -> None:
     import inspect
 
     assert "strategy" in inspect.signature(tts.Solver.solve).parameters
+    assert list(inspect.signature(Bare).parameters) == []
+    assert list(inspect.signature(Own).parameters) == ["width"]
     assert inspect.iscoroutinefunction(tts.Solver.asolve)
     assert tts.Solver.solve.__doc__

@@ -235,6 +235,10 @@ class HintsKeywords:
         return super().__new__(cls)
 
 
+# a class without an `__init__` of its own takes nothing, as its signature says
+cast("Any", HintsKeywords.__new__).__signature__ = inspect.Signature([inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)])
+
+
 def hint_keywords(function: Function) -> Function:
     """Return a function that refuses an unknown argument as `HintsKeywords` does."""
     name = function.__qualname__
