@@ -31,7 +31,7 @@ from tts.errors import ConfigError, unknown_name
 from tts.files import read_small
 
 MOST: Final = 128  # size of the greatest table, in samples
-AHEAD: Final = 0.01  # by which a strategy must beat `auto` with pilots on the problems of the fit
+AHEAD: Final = 0.02  # by which a strategy must beat `auto` with pilots: about a standard error of the difference on 400 problems
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +134,7 @@ class PerformanceModel:
     def direct(self, left: float, strategies: Sequence[str]) -> tuple[str, int] | None:
         """Return the strategy that reaches more from the start than `auto` with pilots, and its size in plain samples; None: none does.
 
-        Both are means over the problems of the fit. A strategy must be ahead by `AHEAD`, which chance does not often give.
+        Both are means over the problems of the fit, at the same limit. A strategy must be ahead by `AHEAD`.
 
         Args:
             left: What a problem may spend, in plain samples. Below the least limit at which `auto` was measured, nothing is known.
@@ -146,10 +146,11 @@ class PerformanceModel:
         best = float(np.interp(math.log(left), np.log(self.piloted.limits), self.piloted.accuracy)) + AHEAD
         weight = self.population.weight.reshape(len(RATES), -1).sum(axis=1)
         for text in strategies:
-            sizes, table = self.table(text)
-            payable = np.flatnonzero((sizes > 0) & (self.limit(text, sizes) <= left))
-            if len(payable) and (chance := float(weight @ table[:, payable[-1]])) > best:
-                found, best = (text, int(sizes[payable[-1]])), chance
+            curve = self.curves[text]
+            limits = curve.sizes if curve.limits is None else curve.limits
+            chance = float(np.interp(math.log(left), np.log(limits), weight @ curve.accuracy))
+            if left >= limits[0] and chance > best:
+                found, best = (text, math.ceil(left)), chance  # which is all that may be spent
         return found
 
     def fits(self, model: str, task: str, verifiers: Mapping[str, str], models: Mapping[str, str] = MappingProxyType({})) -> str:
