@@ -1,10 +1,15 @@
-"""What files that a person names may be: regular ones, of at most a size."""
+"""What files that a person names may be: regular ones, of at most a size; and files that are replaced when they are whole."""
 
 from __future__ import annotations
 
+import json
 import stat
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from tts.errors import TTSError
 
 _MOST_MIB: Final = 64  # more than any file that this package writes
 
@@ -26,3 +31,25 @@ def read_small(path: Path) -> str:
     if len(found) > _MOST_MIB << 20:
         raise OSError(None, f"it has more than {_MOST_MIB} MiB")
     return found.decode("utf-8")
+
+
+@contextmanager
+def replaced(target: Path) -> Generator[Path]:
+    """Yield a path beside the target. It replaces the target on success, and is removed on failure."""
+    part = target.with_name(f"{target.name}.part")
+    try:
+        yield part
+        part.replace(target)
+    except OSError as failure:
+        raise TTSError(f"{target} cannot be written: {failure.strerror or failure}", hint="name another file, or make room") from failure
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_json_lines(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
+    """Write rows as JSON, one a line, and return how many."""
+    count = 0
+    with path.open("w", encoding="ascii") as file:
+        for count, row in enumerate(rows, 1):  # noqa: B007 - the count is the result
+            file.write(json.dumps(row, allow_nan=False) + "\n")
+    return count

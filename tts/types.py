@@ -595,3 +595,19 @@ class Solution:
     def text(self) -> str | None:
         """The whole text of the chosen candidate; None where no answer was chosen."""
         return self.candidates[0].trajectory.full_text if self.answer is not None and self.candidates else None
+
+    def export(self, path: Any, form: str, **options: Any) -> Any:
+        """Write the search as rows for trainers, judged by the problem's reference answer, and a card beside them.
+
+        Args:
+            path: The file; it ends in .jsonl or .parquet.
+            form: As in `Trace.export`.
+            options: The task and filters of `Trace.export`.
+
+        Returns:
+            What was written: its path, rows and what was left out.
+
+        Raises:
+            ConfigError: As `Trace.export`.
+        """
+        return self.trace.export(path, form, problem=self.problem.id, reference=self.problem.answer, **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tts.checks import check_int, check_number, check_text
 from tts.errors import ConfigError, shown
@@ -156,6 +156,30 @@ class StopDecision:
     used: slice = field(default_factory=lambda: slice(None))
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How a search divided what it writes among its paths, once.
+
+    Args:
+        kind: "resampled": ancestors were drawn; "carried": the particles went on with their weights; "ended": all have stopped;
+            "split": each path got a number of continuations that its score fixes.
+        sweep: The chain and the sweep that it belongs to.
+        nodes: The paths, by their last nodes; copies are listed as often as there are.
+        log_weights: One a path, natural: of particles since the last resampling; of split paths the log-share of each.
+        temperature: That of the weights, above 0.
+        ancestors: The place in `nodes` of each path that went on, in order; empty at the end.
+        is_fixed: Whether the law that the weights stand for does not depend on how long other paths took.
+    """
+
+    kind: Literal["resampled", "carried", "ended", "split"]
+    sweep: tuple[int, int]
+    nodes: tuple[int, ...]
+    log_weights: tuple[float, ...]
+    temperature: float = 1.0
+    ancestors: tuple[int, ...] = ()
+    is_fixed: bool = True
+
+
 @dataclass(slots=True)
 class Notes:
     """What a search tells the solution and its trace.
@@ -166,6 +190,7 @@ class Notes:
         timed: Whether a decision depended on elapsed time.
         timed_out: Whether the `seconds` limit cut a call short.
         stop: The decision of the stop rule, once it has stopped the search.
+        levels: How the search divided what it writes, in order, where its method does so by weights.
     """
 
     warnings: list[str] = field(default_factory=list[str])
@@ -173,6 +198,7 @@ class Notes:
     timed: bool = False
     timed_out: bool = False
     stop: StopDecision | None = None
+    levels: list[Level] = field(default_factory=list[Level])
 
     def warn(self, line: str, *, timed: bool = False) -> None:
         """Add a line to the solution's warnings, once.

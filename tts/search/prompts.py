@@ -54,13 +54,12 @@ class Prompts:
         self._costs = costs
         self._tree = tree
         self._clock = clock
-        self._prompts: dict[int, Prompt] = {}  # of each root
         self._abroad: dict[tuple[int, str], Any] = {}  # (node, role) -> handle on a model other than the node's own
         self._again: dict[tuple[int, str], int] = {}  # (node, role) -> tokens that such a handle has more, where the path had ended
 
     def remember(self, root: Trajectory, prompt: Prompt) -> None:
         """Note what a root was opened with, so that another model can open it too."""
-        self._prompts[root.node] = prompt
+        self._tree.asked[root.node] = prompt
 
     async def read(self, model: str, prompt: Prompt, path: str = "", charge: Charge | None = None) -> Opened:
         """Open a prompt, with the text of a path after it.
@@ -139,7 +138,7 @@ class Prompts:
         return max(map(self._path_bytes, ts)) + max(TEMPLATE_TOKENS, metadata_of(backend).template_tokens)
 
     def _path_bytes(self, t: Trajectory) -> int:
-        prompt = self._prompts[t.root.node]
+        prompt = self._tree.asked[t.root.node]
         text = prompt if isinstance(prompt, str) else "".join(message.content for message in prompt)
         return len(text.encode()) + len(t.full_text.encode())
 
@@ -163,7 +162,7 @@ class Prompts:
                 if behind is not None:
                     self._abroad[t.node, model] = await self._read_on(*behind, t, model)
                 else:
-                    self._abroad[t.node, model] = (await self.read(model, self._prompts[t.root.node], t.full_text, paid)).handle
+                    self._abroad[t.node, model] = (await self.read(model, self._tree.asked[t.root.node], t.full_text, paid)).handle
             handles.append(self._abroad[t.node, model])
         return handles
 
@@ -172,7 +171,7 @@ class Prompts:
         if t.model == model or (t.node, model) in self._abroad:
             return 0
         backend = self._backends[model]
-        return backend.count(self._prompts[t.root.node]) + text_bound(backend, t.full_text)
+        return backend.count(self._tree.asked[t.root.node]) + text_bound(backend, t.full_text)
 
     def _nearest(self, t: Trajectory, model: str) -> tuple[Trajectory, Any] | None:
         """Return the nearest path above that a model has a state of, with its handle; None: there is none, or no text after it."""
@@ -201,7 +200,7 @@ class Prompts:
         Raises:
             Exhausted: the budget cannot pay reading it.
         """
-        return await self.read(model, self._prompts[t.root.node], self.spelled(t, model))
+        return await self.read(model, self._tree.asked[t.root.node], self.spelled(t, model))
 
     def spelled(self, t: Trajectory, model: str) -> str:
         """Return the text of a path, with its tokens, ends of sequence left out, where a model wrote them and they spell it."""

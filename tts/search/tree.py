@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from tts.errors import ConfigError
-from tts.types import Trajectory
+from tts.types import Prompt, Trajectory
 from tts.verifiers.base import StepScores
 
 
@@ -26,6 +26,7 @@ class Tree:
         self.scratch: set[int] = set()  # nodes of rollouts
         self.held: dict[int, Trajectory] = {}  # nodes whose handle has not been released
         self.prompt_tokens: dict[int, int] = {}  # of each root
+        self.asked: dict[int, Prompt] = {}  # what each root was opened with
         self.own_prompts: dict[int, str] = {}  # texts of the roots that callers' own prompts opened
         self.kept: list[int] = []  # distinct tokens of the live set at each `Search.keep`
         self.peak_live = 0

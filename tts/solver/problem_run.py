@@ -103,6 +103,7 @@ class ProblemRun:
         named: The names of the models by role, as calibrations state them.
         described: The verifiers by role, as text, as calibrations state them.
         risk: How sure an answer must be to be given; None: each is given.
+        sampling_logprobs: Whether the trace has the probabilities under the law that drew the tokens.
     """
 
     problem: Problem
@@ -130,6 +131,7 @@ class ProblemRun:
     named: Mapping[str, str] = field(default_factory=dict[str, str])
     described: Mapping[str, str] = field(default_factory=dict[str, str])
     risk: RiskLimit | None = None
+    sampling_logprobs: bool = False
 
     @cached_property
     def selection(self) -> Selection:
@@ -298,7 +300,7 @@ class ProblemRun:
             may_score=self._may_score,
             asked_of_all=self._asked_of_all(),
             expected_tokens=self.expected_tokens,
-            sampling_logprobs="sampling_logprobs" in self._needs.capabilities,
+            sampling_logprobs=self.sampling_logprobs or "sampling_logprobs" in self._needs.capabilities,
         )
         outcome = SearchOutcome()
         try:
@@ -490,6 +492,7 @@ class ProblemRun:
         return not timed and all(backend.caps.streams for backend in self.backends.values())
 
     def _trace(self, search: Search, outcome: SearchOutcome, selected: Selected, usage: Usage, warnings: tuple[str, ...]) -> Trace:
+        tokenizer = metadata_of(self.backends["policy"]).tokenizer
         return Trace(
             problem=self.problem.text,
             task=self.task.name,
@@ -500,7 +503,7 @@ class ProblemRun:
             answer=next(iter(selected.answers), None),
             confidence=selected.confidence,
             stopped_by=outcome.stopped_by,
-            nodes=RecordedNodes(self.problem.text, search.tree, tuple(self.verifiers), [*search.candidates, *selected.ranked]),
+            nodes=RecordedNodes(self.problem.text, search.tree, tuple(self.verifiers), [*search.candidates, *selected.ranked], tokenizer),
             calls=tuple(search.account.ledger.calls),
             usage=usage,
             warnings=warnings,
@@ -508,6 +511,8 @@ class ProblemRun:
             reasons=tuple(search.notes.reasons),
             judgements=tuple(search.scoring.judgements),
             parts=self._parts(search, outcome),
+            levels=tuple(search.notes.levels),
+            temperature=self.sampling.temperature,
         )
 
     def _parts(self, search: Search, outcome: SearchOutcome) -> PartAnswers:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
+from tts.backends.metadata import Tokenizer
 from tts.search.tree import Tree
-from tts.trace.trace import TraceNode
+from tts.trace.node import TraceNode
 from tts.types import Candidate, Trajectory
 
 
@@ -16,10 +19,21 @@ class RecordedNodes(Sequence[TraceNode]):
 
     Args:
         prompt: the text of the roots. tree: of a search that is over. roles: verifiers. candidates: with their weights.
+        tokenizer: That of the policy; None: it is not known.
     """
 
-    def __init__(self, prompt: str, tree: Tree, roles: Sequence[str], candidates: Sequence[Candidate]) -> None:
-        self._build: Callable[[], tuple[TraceNode, ...]] | None = lambda: _nodes(prompt, tree, roles, candidates)
+    def __init__(
+        self,
+        prompt: str,
+        tree: Tree,
+        roles: Sequence[str],
+        candidates: Sequence[Candidate],
+        tokenizer: Tokenizer | None = None,
+    ) -> None:
+        def build() -> tuple[TraceNode, ...]:
+            return tuple(_with_tokens(node, tree, tokenizer) for node in _nodes(prompt, tree, roles, candidates))
+
+        self._build: Callable[[], tuple[TraceNode, ...]] | None = build
         self._nodes: tuple[TraceNode, ...] = ()
 
     def _all(self) -> tuple[TraceNode, ...]:
@@ -93,6 +107,23 @@ def _node(prompt: str, tree: Tree, roles: Sequence[str], t: Trajectory, candidat
         weight=None if candidate is None or math.isnan(candidate.weight) else candidate.weight,
         outcomes=outcomes,
         thought=0 if above is None else _thought(t, tree.own_text(t)),
+    )
+
+
+def _with_tokens(node: TraceNode, tree: Tree, tokenizer: Tokenizer | None) -> TraceNode:
+    """Return a node with its tokens and their log-probabilities, as far as they are known."""
+    t = tree.nodes[node.node]
+    if node.parent is None:
+        prompt = tree.asked.get(t.node)
+        ids = () if prompt is None or tokenizer is None else tuple(tokenizer.prompt(prompt))
+        return dataclasses.replace(node, prompt=prompt, token_ids=ids)
+    own = node.tokens if tree.parent_of(t) is not t.parent else len(t.token_ids)
+    cut = slice(max(0, len(t.token_ids) - own), None)  # the first part of a node that was divided has those before
+    ids, thought = t.token_ids[cut], 0
+    if node.thought and tokenizer is not None:
+        thought = bisect_left(range(len(ids)), node.thought, key=lambda count: len(tokenizer.written(ids[:count])))
+    return dataclasses.replace(
+        node, token_ids=ids, logprobs=t.logprobs[cut], sampling_logprobs=t.sampling_logprobs[cut], thought_tokens=thought
     )
 
 

@@ -12,15 +12,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
+from tts import tasks
 from tts.budget.ledger import Call
 from tts.characters import HALVES
 from tts.display import cell, grid, one_line
 from tts.errors import ConfigError, shown
+from tts.search.ends import Level
+from tts.tasks.base import Task
 from tts.trace import picture as pictures
+from tts.trace.export.filters import Filters
+from tts.trace.export.records import SearchRecord, samples_of
+from tts.trace.export.writing import Exported, export_searches
 from tts.trace.html import render
+from tts.trace.node import TraceNode, plain_values, unstored
 from tts.trace.receipt import NOT_RECORDED, PartAnswers, Receipt, parts_of, receipt_of
 from tts.types import Usage
 from tts.verifiers.base import Judgement
@@ -31,38 +37,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 _SHOWN = 20  # calls in a notebook
 _TIMED = frozenset({"seconds", "work_seconds", "cancelled_tokens", "flops", "usd"})
-
-
-@dataclass(frozen=True, slots=True)
-class TraceNode:
-    """One node of the tree.
-
-    Args:
-        node: its number. parent: its parent's; None for a root. kind: the root's kind of prompt. model: the role that wrote it.
-        text: its own text (a root's: the prompt). tokens: its own tokens. status: "active", "finished", "truncated", "failed".
-        stream: its stream, as 16 hexadecimal digits. pruned: dropped by `keep`. scratch: written for a lookahead only.
-        scores: by verifier role: one a step, or a single score of the whole. answer: extracted, for a candidate.
-        candidate: its place among the candidates; None for none. weight: in the selection; None for none.
-        thought: characters of its text, from the first on, that are of a thought, marks included. outcomes: by verifier role, of each test
-            that the verifier ran (`StepScores.tests`).
-    """
-
-    node: int
-    parent: int | None
-    kind: str
-    model: str
-    text: str
-    tokens: int
-    status: str
-    stream: str
-    pruned: bool = False
-    scratch: bool = False
-    scores: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict[str, tuple[float, ...]])
-    answer: str | None = None
-    candidate: int | None = None
-    weight: float | None = None
-    thought: int = 0
-    outcomes: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict[str, tuple[float, ...]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -76,6 +50,8 @@ class Trace:
             what it keeps. reasons: why the search went on as it did, in the words of a strategy that decides (`auto`).
         judgements: The prompts of verifiers to models, with the replies, and those that were too long to be shown.
         parts: What parts of the samples would have answered (`receipt`).
+        levels: How the search divided what it writes by weights. Files do not have it, nor `temperature`.
+        temperature: The temperature of the run; that of a strategy stands in its text.
     """
 
     problem: str
@@ -95,6 +71,8 @@ class Trace:
     reasons: tuple[str, ...] = ()
     judgements: tuple[Judgement, ...] = ()
     parts: PartAnswers = dataclasses.field(default_factory=lambda: PartAnswers(NOT_RECORDED))
+    levels: tuple[Level, ...] = unstored(())
+    temperature: float | None = unstored(None)
 
     def __repr__(self) -> str:
         """One line: what ran, how large it is, and how it ended."""
@@ -200,6 +178,67 @@ class Trace:
             return pictures.spending(record)
         raise ConfigError(f"picture is {shown(picture)}, but must be 'tree', 'still', 'kv' or 'budget'")
 
+    def export(
+        self,
+        path: str | Path,
+        form: str,
+        *,
+        problem: str | None = None,
+        reference: str | None = None,
+        task: Task | None = None,
+        **filters: Any,
+    ) -> Exported:
+        """Write the search as rows for trainers, and a card beside them; see docs/how-to/training_data.md.
+
+        Args:
+            path: The file; it ends in .jsonl or .parquet.
+            form: "trl-sft", "trl-dpo", "trl-kto", "trl-prm", "trl-grpo", "chat", "tokens" or "tree".
+            problem: The id of the problem; None: its text.
+            reference: The reference answer, which verdicts need; None: unknown.
+            task: The task that judges and finds steps; None: the one that the trace names.
+            filters: Those of `tts.trace.export.filters.Filters`, such as keep, distinct and per_problem.
+
+        Raises:
+            ConfigError: Another form or ending, an unknown filter, no row is left, or the form needs tokens, which files do not have.
+        """
+        judge = tasks.get(self.task) if task is None else task
+        return export_searches([self.record(judge, problem, reference, filters.get("verifier"))], path, form, Filters(**filters))
+
+    def record(self, task: Task, problem: str | None = None, reference: str | None = None, verifier: str | None = None) -> SearchRecord:
+        """Return the search as rows are made of it.
+
+        Args:
+            task: The task that judges answers and finds steps.
+            problem: The id of the problem; None: its text.
+            reference: The reference answer; None: unknown.
+            verifier: The role whose scores are read; None: the first that scored.
+        """
+        verdicts: dict[str, bool] = {}
+
+        def judge(answer: str | None) -> bool | None:
+            if reference is None or answer is None:
+                return None if reference is None else False
+            if answer not in verdicts:
+                decided = task.decide(answer, reference)
+                verdicts[answer] = task.equivalent(answer, reference) if decided is None else decided
+            return verdicts[answer]
+
+        nodes = tuple(self.nodes)
+        root = next((node for node in nodes if node.parent is None), None)
+        return SearchRecord(
+            problem=self.problem if problem is None else problem,
+            prompt=self.problem if root is None or root.prompt is None else root.prompt,
+            reference=reference,
+            model=self.model,
+            strategy=self.strategy,
+            seed=self.seed,
+            budget=self.budget,
+            samples=samples_of(nodes, self.levels, best=winning_node(self), judge=judge, split=task.split, role=verifier),
+            nodes=nodes,
+            levels=self.levels,
+            temperature=self.temperature,
+        )
+
     def save(self, path: str | Path) -> None:
         """Write the trace as HTML, JSON or SVG (its tree), by the ending of the path.
 
@@ -256,20 +295,6 @@ def _with_suffix(path: str | Path) -> Path:
 def _unwritable(path: Path, failure: OSError) -> ConfigError:
     hint = "name a place that can be written" if path.parent.is_dir() else f"make the folder {str(path.parent)!r} first"
     return ConfigError(f"the trace file {str(path)!r} cannot be written: {failure.strerror}", hint=hint)
-
-
-def plain_values(value: Any) -> Any:
-    """Return dataclasses, mappings and sequences as dicts and lists, and numbers that JSON lacks (NaN, infinities) as None."""
-    kind = type(value)
-    if kind in (str, int, bool, NoneType):  # first, since most are: a gateway writes a trace for each request
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: plain_values(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_values(item) for item in value]
-    return {name: plain_values(getattr(value, name)) for name in kind.__dataclass_fields__} if dataclasses.is_dataclass(kind) else value
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:

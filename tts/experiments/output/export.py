@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, get_type_hints
@@ -14,6 +13,7 @@ from typing import Any, Final, get_type_hints
 from tts.errors import ConfigError, TTSError, missing_extra
 from tts.experiments.output.tables import inert
 from tts.experiments.study.record import Cell, Result
+from tts.files import replaced, write_json_lines
 from tts.trace.trace import plain_values
 from tts.types import Usage
 
@@ -59,28 +59,6 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with nested values as JSON, and texts with characters that UTF-8 lacks escaped."""
     texts = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
     return {name: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value for name, value in texts.items()}
-
-
-@contextmanager
-def replaced(target: Path) -> Generator[Path]:
-    """Yield a path beside the target. It replaces the target on success, and is removed on failure."""
-    part = target.with_name(f"{target.name}.part")
-    try:
-        yield part
-        part.replace(target)
-    except OSError as failure:
-        raise TTSError(f"{target} cannot be written: {failure.strerror or failure}", hint="name another file, or make room") from failure
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def write_json_lines(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
-    """Write rows as JSON, one a line, and return how many."""
-    count = 0
-    with path.open("w", encoding="ascii") as file:
-        for count, row in enumerate(rows, 1):  # noqa: B007 - the count is the result
-            file.write(json.dumps(row, allow_nan=False) + "\n")
-    return count
 
 
 def _write_csv(rows: Iterator[dict[str, Any]], path: Path) -> int:

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from tts.characters import in_whole_characters
 from tts.errors import ConfigError, unknown_name
-from tts.experiments.output.export import replaced, write_json_lines
 from tts.experiments.study.record import Result
+from tts.files import replaced, write_json_lines
 from tts.trace.trace import plain_values
 
 # A result with candidates, and what they were imported from, as `store.bodies.source_in` gives it; {}: they were not imported.

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from tts.checks import number
 from tts.search.algorithms.apportioning import apportion
+from tts.search.ends import Level
 from tts.search.parts import Selection
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
@@ -55,6 +56,7 @@ class RewardBalanced(Wide):
         left, live = n, [search.root]  # line 1
         counts = np.array([left])
         first = len(search.candidates)
+        search.notes.levels.append(_split_level(live, counts))
         while left > 0 and live:  # line 5
             rows = rows_of(live, counts)
             live, ended = split(await advance(search, rows, max_steps=self.max_steps, temperature=self.temperature))  # line 7
@@ -65,6 +67,8 @@ class RewardBalanced(Wide):
             elif live and left > 0:
                 scores = await search.score(live, self.verifier, self.aggregate, scale="unit")  # line 3
                 counts = await self.balance(search, live, scores, left)  # line 6
+            if live and left > 0:
+                search.notes.levels.append(_split_level(live, counts))
             live, counts = [t for t, count in zip(live, counts, strict=True) if count > 0], counts[counts > 0]
             search.keep(live)
         return list(search.candidates[first:])
@@ -110,3 +114,12 @@ def rows_of(ts: Sequence[Trajectory], counts: Counts) -> Iterator[Trajectory]:
         if not going:
             return
         yield from (t for t, _ in going)
+
+
+def _split_level(live: Sequence[Trajectory], counts: Counts) -> Level:
+    """Return the record of a level: no path of weight is lost where each has a continuation."""
+    with np.errstate(divide="ignore"):
+        shares = np.log(counts / max(1, int(counts.sum())))
+    ancestors = tuple(np.repeat(np.arange(len(live)), counts).tolist())
+    nodes, keeps_all = tuple(t.node for t in live), bool((counts > 0).all())
+    return Level("split", (0, 0), nodes, tuple(shares.tolist()), ancestors=ancestors, is_fixed=keeps_all)

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from tts.checks import Amount, Count, Natural, Proportion, choice, known, number
 from tts.search.algorithms.resampling import SCHEMES, effective_sample_size, softmax
+from tts.search.ends import Level
 from tts.search.lengths import MOST_ROWS
 from tts.search.search import Search
 from tts.search.strategies._common.guided import MOST_WIDTH, Guided
@@ -171,16 +172,23 @@ async def sweep(
         everyone = [*particles, *([] if reference is None else [replace(held, path=_cut(reference, t))])]
         everyone = await weighed(search, everyone, method)
         log_weights = np.array([one.carried for one in everyone])
-        if all(one.path.status != "active" for one in everyone):
+        nodes = tuple(one.path.node for one in everyone)
+        going = sum(one.path.status == "active" for one in everyone)
+        is_fixed = reference is None and len(everyone) == n and (method.target == "last" or going in (0, n)) and not method.lookahead
+        level = Level("ended", address, nodes, tuple(log_weights.tolist()), temperature(log_weights, t), is_fixed=is_fixed)
+        if not going:
+            search.notes.levels.append(level)
             return Particles(tuple(one.path for one in everyone), log_weights, np.array([one.potential for one in everyone]))
         p = softmax(log_weights, temperature(log_weights, t))
         if effective_sample_size(p) <= method.resample_below * len(p) * (1 + 1e-9):
-            places = min(free, max(MOST_ROWS, search.rows.sizes.most_rows(len(everyone))))
-            ancestors = SCHEMES[method.resampling](p, places, search.rng("resample", *address, t))
+            width = min(free, max(MOST_ROWS, search.rows.sizes.most_rows(len(everyone))))
+            ancestors = SCHEMES[method.resampling](p, width, search.rng("resample", *address, t))
             particles = [replace(everyone[a], carried=0.0) for a in ancestors.tolist()]
+            search.notes.levels.append(replace(level, kind="resampled", ancestors=tuple(ancestors.tolist())))
             held = replace(everyone[-1], carried=0.0)
         else:
             particles, held = everyone[: len(particles)], everyone[-1]
+            search.notes.levels.append(replace(level, kind="carried", ancestors=tuple(range(len(particles)))))
         search.keep(
             [node for path in (*(one.path for one in particles), *([reference] if reference else []), *beside) for node in path.path]
         )

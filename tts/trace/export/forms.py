@@ -1,0 +1,260 @@
+"""The forms of rows: for each a function from a search to its rows, and the columns that they have.
+
+Sources: the dataset formats of TRL (SFT: prompt and completion; DPO: prompt, chosen, rejected; KTO: prompt, completion, label; PRM:
+prompt, completions as steps, labels; GRPO: prompt), and JSON lines of chat messages. Differs: `soft_labels` stand beside the labels of
+steps, and `answer` beside the prompts of GRPO; trainers leave further columns to reward functions, or ignore them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from tts.errors import ConfigError, unknown_name
+from tts.trace.export.filters import Filters, Sieve, check_thoughts
+from tts.trace.export.records import Sample, SearchRecord
+from tts.trace.node import plain_values
+from tts.types import Prompt, prompt_text
+
+Row = dict[str, Any]
+# of columns: a text, a text or messages as the prompt is, or lists of values
+Kind = Literal["text", "turns", "messages", "bool", "int", "float", "texts", "bools", "ints", "floats", "nodes", "levels"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form.
+
+    Args:
+        rows: Yields the rows of a search.
+        columns: The kind of each column.
+        keep: What is kept where the filters do not say.
+        tokens: Whether it needs token ids.
+        texts: Whether it needs texts of samples.
+    """
+
+    rows: Callable[[SearchRecord, Sieve], Iterator[Row]]
+    columns: Mapping[str, Kind]
+    keep: Literal["good", "best", "all"] = "all"
+    tokens: bool = False
+    texts: bool = True
+
+
+def form_of(name: str, filters: Filters) -> Form:
+    """Return a form by its name.
+
+    Raises:
+        ConfigError: There is none, or it cannot follow the filters.
+    """
+    if name not in FORMS:
+        raise unknown_name("form", name, FORMS)
+    check_thoughts(filters, name, masks=FORMS[name].tokens)
+    return FORMS[name]
+
+
+def messages_of(prompt: Prompt) -> str | list[dict[str, str]]:
+    """Return a prompt as a text or as messages."""
+    return prompt if isinstance(prompt, str) else [{"role": turn.role, "content": turn.content} for turn in prompt]
+
+
+def _text(sample: Sample, filters: Filters) -> str:
+    return sample.text[sample.thought :].lstrip() if filters.thoughts == "drop" and sample.thought else sample.text
+
+
+def _turn(sample: Sample, text: str) -> str | list[dict[str, str]]:
+    """Return a completion in the kind of its prompt."""
+    return text if isinstance(sample.prompt, str) else [{"role": "assistant", "content": text}]
+
+
+def _sft(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+    for sample in sieve.samples(record):
+        if sieve.admit(record):
+            yield {"prompt": messages_of(sample.prompt), "completion": _turn(sample, _text(sample, sieve.filters))}
+
+
+def _chat(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+    for sample in sieve.samples(record):
+        if sieve.admit(record):
+            prompt = messages_of(sample.prompt)
+            turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            yield {"messages": [*turns, {"role": "assistant", "content": _text(sample, sieve.filters)}]}
+
+
+def _dpo(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+    """Pair the i-th good sample with the i-th bad one that was drawn for the same prompt and is far enough below."""
+    by_prompt = defaultdict[Prompt, tuple[list[Sample], list[Sample]]](lambda: ([], []))
+    for sample in sieve.samples(record):
+        good = sieve.filters.is_good(sample)
+        if good is None:
+            sieve.left_out[sieve.filters.unknown] += 1
+        else:
+            by_prompt[sample.prompt][good].append(sample)
+    for prompt, (rejected, chosen) in by_prompt.items():
+        left = list(rejected)
+        for sample in chosen:
+            other = next((one for one in left if _is_apart(sample, one, sieve.filters.margin)), None)
+            if other is None:
+                sieve.left_out["good samples without a bad one to pair"] += 1
+                continue
+            left.remove(other)
+            if sieve.admit(record):
+                texts = [_turn(one, _text(one, sieve.filters)) for one in (sample, other)]
+                yield {"prompt": messages_of(prompt), "chosen": texts[0], "rejected": texts[1]}
+        sieve.left_out["bad samples without a good one to pair"] += len(left)
+
+
+def _is_apart(chosen: Sample, rejected: Sample, margin: float | None) -> bool:
+    if chosen.text == rejected.text:
+        return False
+    if margin is None:
+        return True
+    return chosen.score is not None and rejected.score is not None and chosen.score - rejected.score >= margin
+
+
+def _kto(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+    for sample in sieve.samples(record):
+        good = sieve.filters.is_good(sample)
+        if good is None:
+            sieve.left_out[sieve.filters.unknown] += 1
+        elif sieve.admit(record):
+            yield {"prompt": messages_of(sample.prompt), "completion": _turn(sample, _text(sample, sieve.filters)), "label": good}
+
+
+def _prm(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+    """Label each step: by the verifier's score of it, or by the share of samples with the same first steps that are right."""
+    shares = _right_shares(record)
+    for sample in sieve.samples(record):
+        by_score = sieve.filters.judge == "score"
+        soft = sample.values if by_score else [shares.get(sample.steps[: i + 1]) for i in range(len(sample.steps))]
+        if not sample.steps or len(soft) != len(sample.steps) or None in soft:
+            sieve.left_out["samples without a score of each step" if by_score else sieve.filters.unknown] += 1
+        elif sieve.admit(record):
+            known = [float(value) for value in soft if value is not None]
+            yield {
+                "prompt": prompt_text(sample.prompt),
+                "completions": [step.rstrip() for step in sample.steps],
+                "labels": [value >= sieve.filters.threshold if by_score else value > 0 for value in known],
+                "soft_labels": known,
+            }
+
+
+def _right_shares(record: SearchRecord) -> Mapping[tuple[str, ...], float]:
+    """Return for all first steps of samples the share of right ones among the samples that have them."""
+    counts = defaultdict[tuple[str, ...], list[bool]](list)
+    for sample in record.samples:
+        if sample.right is not None:
+            for count in range(1, len(sample.steps) + 1):
+                counts[sample.steps[:count]].append(sample.right)
+    return {steps: sum(rights) / len(rights) for steps, rights in counts.items()}
+
+
+def _grpo(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+    """One row a problem, whatever the samples."""
+    if record.reference is None:
+        sieve.left_out["problems without a reference answer"] += 1
+    elif sieve.admit_problem(record):
+        yield {"prompt": messages_of(record.prompt), "answer": record.reference}
+
+
+def _origin(record: SearchRecord) -> Row:
+    return {
+        "problem": record.problem, "model": record.model, "strategy": record.strategy, "seed": str(record.seed), "budget": record.budget,
+        "temperature": record.temperature,
+    }  # fmt: skip
+
+
+_ORIGIN: Final[Mapping[str, Kind]] = {
+    "problem": "text", "model": "text", "strategy": "text", "seed": "text", "budget": "text", "temperature": "float",
+}  # fmt: skip
+
+
+def _tokens(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+    for sample in sieve.samples(record):
+        tokens = sample.tokens
+        if tokens is None:
+            sieve.left_out["samples without token ids"] += 1
+        elif sieve.admit(record):
+            masked = tokens.thought if sieve.filters.thoughts == "mask" else 0
+            sampling = tokens.sampling_logprobs
+            yield {
+                **_origin(record),
+                "prompt_ids": list(tokens.prompt),
+                "ids": list(tokens.ids),
+                "logprobs": list(tokens.logprobs),
+                "sampling_logprobs": None if sampling is None else list(sampling),
+                "mask": [int(wrote and place >= masked) for place, wrote in enumerate(tokens.written)],
+                "weight": sample.weight,
+                "text": sample.text,
+                "answer": sample.answer,
+                "right": sample.right,
+                "score": sample.score,
+            }
+
+
+def _tree(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+    if not any(node.token_ids for node in record.nodes):
+        sieve.left_out["searches without token ids"] += 1
+        return
+    ends = {sample.node: sample for sample in record.samples}
+    if sieve.admit(record):
+        yield {
+            **_origin(record),
+            "nodes": [
+                {
+                    "node": node.node, "parent": node.parent, "kind": node.kind, "model": node.model, "text": node.text,
+                    "ids": list(node.token_ids), "logprobs": list(node.logprobs), "sampling_logprobs": list(node.sampling_logprobs),
+                    "status": node.status, "pruned": node.pruned, "scratch": node.scratch,
+                    "scores": [{"verifier": role, "values": plain_values(list(values))} for role, values in node.scores.items()],
+                    "candidate": node.candidate, "answer": node.answer, "selection_weight": node.weight,
+                    "right": ends[node.node].right if node.node in ends else None,
+                    "weight": ends[node.node].weight if node.node in ends else None,
+                }
+                for node in record.nodes
+            ],
+            "levels": [
+                {
+                    "kind": level.kind, "chain": level.sweep[0], "sweep": level.sweep[1], "nodes": list(level.nodes),
+                    "log_weights": plain_values(list(level.log_weights)), "temperature": level.temperature,
+                    "ancestors": list(level.ancestors),
+                }
+                for level in record.levels
+            ],
+        }  # fmt: skip
+
+
+FORMS: Final[Mapping[str, Form]] = {
+    "trl-sft": Form(_sft, {"prompt": "turns", "completion": "turns"}, keep="good"),
+    "trl-dpo": Form(_dpo, {"prompt": "turns", "chosen": "turns", "rejected": "turns"}),
+    "trl-kto": Form(_kto, {"prompt": "turns", "completion": "turns", "label": "bool"}),
+    "trl-prm": Form(_prm, {"prompt": "text", "completions": "texts", "labels": "bools", "soft_labels": "floats"}),
+    "trl-grpo": Form(_grpo, {"prompt": "turns", "answer": "text"}, texts=False),
+    "chat": Form(_chat, {"messages": "messages"}, keep="good"),
+    "tokens": Form(
+        _tokens,
+        {
+            **_ORIGIN, "prompt_ids": "ints", "ids": "ints", "logprobs": "floats", "sampling_logprobs": "floats", "mask": "ints",
+            "weight": "float", "text": "text", "answer": "text", "right": "bool", "score": "float",
+        },
+        tokens=True,
+    ),
+    "tree": Form(_tree, {**_ORIGIN, "nodes": "nodes", "levels": "levels"}, tokens=True),
+}  # fmt: skip
+
+
+def check_one_model(records: Iterator[SearchRecord]) -> Iterator[SearchRecord]:
+    """Yield searches unchanged, as long as all are of one model: a file has one tokenizer.
+
+    Raises:
+        ConfigError: One is of another model.
+    """
+    model: str | None = None
+    for record in records:
+        if model is not None and record.model != model:
+            raise ConfigError(
+                f"the searches are of the models {model!r} and {record.model!r}, but a file has the tokens of one",
+                hint=f"give model={model!r}, and write another file for the other",
+            )
+        model = record.model
+        yield record

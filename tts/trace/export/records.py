@@ -1,0 +1,185 @@
+"""What rows for trainers are made of: the samples of one search, judged, and its tree where its tokens are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tts.search.ends import Level
+from tts.trace.export.importance import importance_weights
+from tts.trace.node import TraceNode
+from tts.types import Prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """The tokens of one path after its prompt.
+
+    Args:
+        prompt: The tokens of the prompt.
+        ids: The tokens after it.
+        logprobs: One a token, natural, at temperature 1; 0 where the model did not write the token.
+        sampling_logprobs: One a token, natural, under the law that drew it; None: nobody asked for them.
+        written: One a token: whether the model wrote it.
+        thought: The number of first tokens that are of a thought.
+    """
+
+    prompt: tuple[int, ...]
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    sampling_logprobs: tuple[float, ...] | None
+    written: tuple[bool, ...]
+    thought: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One candidate of a search.
+
+    Args:
+        prompt: What the model read.
+        text: What the model wrote, a thought with its marks included.
+        thought: The number of first characters of the text that are of a thought.
+        steps: The text in steps, which join to it.
+        values: A verifier's score of each step, in the verifier's range; empty: there are none.
+        answer: The extracted answer; None: there is none.
+        right: Whether the answer is right; None: unknown.
+        score: The verifier's score of the whole, as the verifier aggregates; None: there is none.
+        is_best: Whether the search's answer was taken from it.
+        weight: Its importance weight, summed over copies; None: the method has none.
+        tokens: Its tokens; None: they are not known.
+        node: The number of its last node; None: the tree is not known.
+    """
+
+    prompt: Prompt
+    text: str
+    thought: int = 0
+    steps: tuple[str, ...] = ()
+    values: tuple[float, ...] = ()
+    answer: str | None = None
+    right: bool | None = None
+    score: float | None = None
+    is_best: bool = False
+    weight: float | None = None
+    tokens: Tokens | None = None
+    node: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRecord:
+    """One search.
+
+    Args:
+        problem: The id of its problem, or the problem's text.
+        prompt: What the model read of the problem.
+        reference: The reference answer; None: unknown.
+        model: The name of the policy.
+        strategy: The plan as text.
+        seed: The seed of the run.
+        budget: The limits as text.
+        samples: The candidates, in draw order.
+        nodes: The nodes of the tree; empty: they are not known.
+        levels: How the search divided what it writes by weights.
+        temperature: The temperature of the run; None: unknown.
+    """
+
+    problem: str
+    prompt: Prompt
+    reference: str | None
+    model: str
+    strategy: str
+    seed: int
+    budget: str
+    samples: Sequence[Sample]
+    nodes: Sequence[TraceNode] = ()
+    levels: Sequence[Level] = ()
+    temperature: float | None = None
+
+
+def samples_of(
+    nodes: Sequence[TraceNode],
+    levels: Sequence[Level],
+    *,
+    best: int | None,
+    judge: Callable[[str | None], bool | None],
+    split: Callable[[str], Sequence[str]],
+    role: str | None = None,
+) -> list[Sample]:
+    """Return the candidates of a recorded tree, in draw order.
+
+    Args:
+        nodes: The nodes, in order of their numbers.
+        levels: As in `SearchRecord`.
+        best: The node that the search's answer was taken from; None: there is none.
+        judge: Returns whether an answer is right; None: unknown.
+        split: Returns a text in steps.
+        role: The verifier whose scores are taken; None: the first one that scored a candidate.
+    """
+    by_number = {node.node: node for node in nodes}
+    ends = sorted((node for node in nodes if node.candidate is not None), key=lambda node: node.candidate or 0)
+    paths = [path_to(node, by_number) for node in ends]
+    weights = importance_weights(levels, [[node.node for node in path] for path in paths])
+    return [_sample(path, best, judge, split, role, weights) for path in paths]
+
+
+def path_to(node: TraceNode, by_number: Mapping[int, TraceNode]) -> list[TraceNode]:
+    """Return the nodes from the root to a node, both included."""
+    path = [node]
+    while path[-1].parent is not None:
+        path.append(by_number[path[-1].parent])
+    return path[::-1]
+
+
+def _sample(
+    path: Sequence[TraceNode],
+    best: int | None,
+    judge: Callable[[str | None], bool | None],
+    split: Callable[[str], Sequence[str]],
+    role: str | None,
+    weights: Mapping[int, float],
+) -> Sample:
+    root, end = path[0], path[-1]
+    text = "".join(node.text for node in path[1:])
+    steps = tuple(split(text))
+    scores = end.scores.get(role) if role is not None else next(iter(end.scores.values()), None)
+    known = () if scores is None else tuple(scores)
+    return Sample(
+        prompt=root.text if root.prompt is None else root.prompt,
+        text=text,
+        thought=sum(node.thought for node in path[1:]),
+        steps=steps,
+        values=known if len(known) == len(steps) and not any(map(math.isnan, known)) else (),
+        answer=end.answer,
+        right=judge(end.answer),
+        score=None if not known or math.isnan(known[-1]) else known[-1],
+        is_best=end.node == best,
+        weight=weights.get(end.node),
+        tokens=_tokens(path),
+        node=end.node,
+    )
+
+
+def _tokens(path: Sequence[TraceNode]) -> Tokens | None:
+    """Return the tokens of a path; None where some are not known, or none has a log-probability."""
+    root, pieces = path[0], path[1:]
+    if not root.token_ids or any(not node.token_ids and node.text for node in pieces) or not any(node.logprobs for node in pieces):
+        return None
+    ids, logprobs, sampling, written, thought = list[int](), list[float](), list[float](), list[bool](), 0
+    for node in pieces:
+        count, wrote = len(node.token_ids), len(node.logprobs) == len(node.token_ids)
+        if node.thought:
+            thought = len(ids) + node.thought_tokens
+        ids += node.token_ids
+        logprobs += node.logprobs if wrote else [0.0] * count
+        sampling += node.sampling_logprobs if len(node.sampling_logprobs) == count else [0.0] * count
+        written += [wrote] * count
+    is_known = all(len(node.sampling_logprobs) == len(node.logprobs) for node in pieces)
+    return Tokens(
+        prompt=root.token_ids,
+        ids=tuple(ids),
+        logprobs=tuple(logprobs),
+        sampling_logprobs=tuple(sampling) if is_known else None,
+        written=tuple(written),
+        thought=thought,
+    )

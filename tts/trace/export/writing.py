@@ -1,0 +1,207 @@
+"""Writes searches in a form to one file, row by row, with a card beside it that says how the rows were made."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tts.characters import in_whole_characters
+from tts.errors import ConfigError, missing_extra
+from tts.files import replaced, write_json_lines
+from tts.trace.export.filters import Filters, Sieve
+from tts.trace.export.forms import FORMS, Form, Kind, Row, check_one_model, form_of
+from tts.trace.export.records import SearchRecord
+
+_GROUP_CHARACTERS: Final = 16 << 20  # of rows as JSON that are written to a Parquet file at once
+_ENDINGS: Final = (".jsonl", ".parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written.
+
+    Args:
+        path: The file.
+        rows: Its rows.
+        searches: The searches that were read.
+        left_out: What became no row, by reason.
+    """
+
+    path: Path
+    rows: int
+    searches: int
+    left_out: Mapping[str, int]
+
+    def __str__(self) -> str:
+        left = "".join(f"; left out: {count:,} {reason}" for reason, count in self.left_out.items())
+        return f"{self.rows:,} rows of {self.searches:,} searches in {self.path}{left}"
+
+
+def check_target(path: str | Path) -> Path:
+    """Return the path of a file for rows.
+
+    Raises:
+        ConfigError: It has another ending.
+    """
+    target = Path(path)
+    if target.suffix.lower() not in _ENDINGS:
+        raise ConfigError(f"path is {str(path)!r}, but must end in {' or '.join(_ENDINGS)}", hint="for example rows.jsonl")
+    return target
+
+
+def export_searches(
+    records: Iterable[SearchRecord], path: str | Path, form: str, filters: Filters, *, facts: Mapping[str, Any] | None = None
+) -> Exported:
+    """Write searches to a file, and a card with the ending .md beside it. An existing file is replaced when all rows are written.
+
+    One search is in memory at a time, and of a Parquet file one group of rows.
+
+    Args:
+        records: The searches.
+        path: The file; it ends in .jsonl or .parquet.
+        form: A name of `tts.trace.export.forms.FORMS`.
+        filters: Which samples become rows.
+        facts: Further lines of the card, by name, such as the licence of the problems.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ConfigError: Another ending or form, searches of several models, or no row is left.
+        MissingDependency: Parquet without pyarrow.
+        TTSError: A file cannot be written.
+    """
+    target, chosen = check_target(path), form_of(form, filters)
+    sieve, card = Sieve(filters, chosen.keep), _Card(form, filters, facts or {})
+    rows = itertools.chain.from_iterable(chosen.rows(record, sieve) for record in card.seen(check_one_model(iter(records))))
+    plain = map(_plain, rows)
+    with replaced(target) as part:
+        count = write_json_lines(plain, part) if target.suffix.lower() == ".jsonl" else _write_parquet(plain, part, chosen)
+        if not count:
+            reasons = "; ".join(f"{number:,} {reason}" for reason, number in sieve.left_out.items() if number)
+            raise ConfigError(
+                f"no row of the form {form} is left of {card.searches:,} searches{reasons and ': '}{reasons}", hint=_cure(form)
+            )
+    exported = Exported(target, count, card.searches, {reason: number for reason, number in sieve.left_out.items() if number})
+    with replaced(target.with_suffix(".md")) as part:
+        part.write_text(card.text(exported), encoding="utf-8")
+    return exported
+
+
+def _cure(form: str) -> str:
+    text_forms = ", ".join(name for name, one in FORMS.items() if not one.tokens)
+    return f"forms without token ids are {text_forms}" if FORMS[form].tokens else "relax the filters, or judge by the score of a verifier"
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with texts in whole characters, which JSON readers and Parquet need."""
+    if isinstance(value, str):
+        return in_whole_characters(value)
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list) and value and isinstance(value[0], str | dict):
+        return [_plain(item) for item in value]
+    return value
+
+
+class _Card:
+    """What a card says, gathered while searches pass."""
+
+    def __init__(self, form: str, filters: Filters, facts: Mapping[str, Any]) -> None:
+        self.searches = 0
+        self._form, self._filters, self._facts = form, filters, facts
+        self._told: dict[str, dict[str, None]] = {name: {} for name in ("model", "strategy", "budget", "seed", "temperature")}
+        self._problems: set[str] = set()
+
+    def seen(self, records: Iterator[SearchRecord]) -> Iterator[SearchRecord]:
+        """Yield searches unchanged, and note what they are of."""
+        for record in records:
+            self.searches += 1
+            self._problems.add(record.problem)
+            for name, values in self._told.items():
+                values.setdefault(str(getattr(record, name)))
+            yield record
+
+    def text(self, exported: Exported) -> str:
+        """Return the card, as Markdown with a header that data set hubs read."""
+        chosen = {name: value for name, value in asdict(self._filters).items() if value is not None and value is not False}
+        licence = in_whole_characters(str(self._facts.get("licence") or "unknown"))
+        lines = [
+            "---", f"license: {json.dumps(licence)}", "---", "", f"# {exported.path.name}", "",
+            f"Rows of the form `{self._form}`, made from searches of test-time-search.", "",
+            "| | |", "|---|---|",
+            f"| rows | {exported.rows:,} |", f"| searches | {exported.searches:,} |", f"| problems | {len(self._problems):,} |",
+            *(_line(name, ", ".join(values)) for name, values in self._told.items()),
+            *(_line(f"filter {name}", value) for name, value in chosen.items()),
+            *(_line(f"left out: {reason}", f"{count:,}") for reason, count in exported.left_out.items()),
+            *(_line(name, value) for name, value in self._facts.items()),
+            "", "Columns: " + ", ".join(f"`{name}`" for name in FORMS[self._form].columns) + ".", "",
+        ]  # fmt: skip
+        return "\n".join(lines)
+
+
+def _line(name: str, value: Any) -> str:
+    text = " ".join(in_whole_characters(str(value)).split()).replace("|", "\\|")
+    return f"| {name} | {text} |"
+
+
+def _write_parquet(rows: Iterator[Row], path: Path, form: Form) -> int:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as missing:
+        raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
+    first = next(rows, None)
+    if first is None:
+        return 0
+    schema, count = pa.schema([(name, _arrow_type(pa, kind, first[name])) for name, kind in form.columns.items()]), 0
+    with parquet.ParquetWriter(path, schema) as writer:
+        for group in _groups(itertools.chain([first], rows)):
+            try:
+                writer.write_table(pa.Table.from_pylist(group, schema))
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as failure:
+                raise ConfigError(
+                    f"rows have values of several types in one column ({failure})", hint="export texts and chats into a file each"
+                ) from failure
+            count += len(group)
+    return count
+
+
+def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    group, size = list[Row](), 0
+    for row in rows:
+        group.append(row)
+        size += len(json.dumps(row))
+        if size >= _GROUP_CHARACTERS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _arrow_type(pa: Any, kind: Kind, value: Any) -> Any:
+    """Return the type of a column in Arrow."""
+    texts, ints, floats = pa.list_(pa.string()), pa.list_(pa.int64()), pa.list_(pa.float64())
+    turns = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    scores = pa.list_(pa.struct([("verifier", pa.string()), ("values", floats)]))
+    node = {
+        "node": pa.int64(), "parent": pa.int64(), "kind": pa.string(), "model": pa.string(), "text": pa.string(), "ids": ints,
+        "logprobs": floats, "sampling_logprobs": floats, "status": pa.string(), "pruned": pa.bool_(), "scratch": pa.bool_(),
+        "scores": scores, "candidate": pa.int64(), "answer": pa.string(), "selection_weight": pa.float64(), "right": pa.bool_(),
+        "weight": pa.float64(),
+    }  # fmt: skip
+    level = {
+        "kind": pa.string(), "chain": pa.int64(), "sweep": pa.int64(), "nodes": ints, "log_weights": floats, "temperature": pa.float64(),
+        "ancestors": ints,
+    }  # fmt: skip
+    types: dict[Kind, Callable[[], Any]] = {
+        "text": pa.string, "turns": lambda: pa.string() if isinstance(value, str) else turns, "messages": lambda: turns,
+        "bool": pa.bool_, "int": pa.int64, "float": pa.float64, "texts": lambda: texts, "bools": lambda: pa.list_(pa.bool_()),
+        "ints": lambda: ints, "floats": lambda: floats, "nodes": lambda: pa.list_(pa.struct(list(node.items()))),
+        "levels": lambda: pa.list_(pa.struct(list(level.items()))),
+    }  # fmt: skip
+    return types[kind]()

@@ -1,0 +1,82 @@
+"""One node of a recorded search, and how records become plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType
+from typing import Any
+
+from tts.types import Prompt
+
+
+def unstored(default: Any) -> Any:
+    """Return a field of a record that files do not have: it takes no part in equality either."""
+    return dataclasses.field(default=default, compare=False, repr=False, metadata={"stored": False})
+
+
+@dataclass(frozen=True, slots=True)
+class TraceNode:
+    """One node of the tree.
+
+    Args:
+        node: its number. parent: its parent's; None for a root. kind: the root's kind of prompt. model: the role that wrote it.
+        text: its own text (a root's: the prompt). tokens: its own tokens. status: "active", "finished", "truncated", "failed".
+        stream: its stream, as 16 hexadecimal digits. pruned: dropped by `keep`. scratch: written for a lookahead only.
+        scores: by verifier role: one a step, or a single score of the whole. answer: extracted, for a candidate.
+        candidate: its place among the candidates; None for none. weight: in the selection; None for none.
+        thought: characters of its text, from the first on, that are of a thought, marks included. outcomes: by verifier role, of each test
+            that the verifier ran (`StepScores.tests`).
+        prompt: What the model read, of a root; None of other nodes, and where the trace was read from a file.
+        token_ids: Its own tokens, of a root those of its prompt; empty where they are not known. Files do not have them, nor the
+            log-probabilities.
+        logprobs: One a token, natural, at temperature 1; empty where the model did not write the tokens, or does not say.
+        sampling_logprobs: One a token, natural, under the law that drew it; empty where nobody asked for them.
+        thought_tokens: The number of first tokens that `thought` spans, as far as tokens are known.
+    """
+
+    node: int
+    parent: int | None
+    kind: str
+    model: str
+    text: str
+    tokens: int
+    status: str
+    stream: str
+    pruned: bool = False
+    scratch: bool = False
+    scores: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict[str, tuple[float, ...]])
+    answer: str | None = None
+    candidate: int | None = None
+    weight: float | None = None
+    thought: int = 0
+    outcomes: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict[str, tuple[float, ...]])
+    prompt: Prompt | None = unstored(None)  # noqa: RUF009 - a field
+    token_ids: tuple[int, ...] = unstored(())
+    logprobs: tuple[float, ...] = unstored(())
+    sampling_logprobs: tuple[float, ...] = unstored(())
+    thought_tokens: int = unstored(0)
+
+
+def plain_values(value: Any) -> Any:
+    """Return dataclasses, mappings and sequences as dicts and lists, and numbers that JSON lacks (NaN, infinities) as None."""
+    kind = type(value)
+    if kind in (str, int, bool, NoneType):  # first, since most are: a gateway writes a trace for each request
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: plain_values(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_values(item) for item in value]
+    if not dataclasses.is_dataclass(kind):
+        return value
+    return {name: plain_values(getattr(value, name)) for name in _stored_fields(kind)}
+
+
+@cache
+def _stored_fields(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(kind) if f.metadata.get("stored", True))
