@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM = false
 # tests start many processes: each would compile the package again, and each collection would rewrite all assertions
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-smollm2 curve test test-docs test-slow test-vllm test-llama test-clients docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
+.PHONY: demo demo-smollm2 curve test test-docs test-slow test-vllm test-llama test-clients test-training docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
 
 # a countdown that one sample misses and a search solves, the page of that search, and a figure of accuracy against FLOPs on twenty others, beside a
 # stored study of 300 with three seeds, whose intervals tell the methods apart.
@@ -97,7 +97,7 @@ wheel: $(VENV)/.dev
 	$(BIN)/python -m build --outdir dist > /dev/null
 
 clean:
-	rm -rf $(VENV) $(VENV)-peer $(VENV)-vllm $(VENV)-llama $(VENV)-lm-eval $(VENV)-inspect $(VENV)-litellm $(VENV)-dspy $(VENV)-aider $(VENV)-agents $(VENV)-ray dist build demo.html demo.png demo.sqlite*
+	rm -rf $(VENV) $(VENV)-peer $(VENV)-vllm $(VENV)-llama $(VENV)-lm-eval $(VENV)-inspect $(VENV)-litellm $(VENV)-dspy $(VENV)-aider $(VENV)-agents $(VENV)-ray $(VENV)-trl $(VENV)-trl-prm dist build demo.html demo.png demo.sqlite*
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -143,6 +143,21 @@ test-clients: $(VENV)/.dev $(VENV)-lm-eval/.made $(VENV)-inspect/.made $(VENV)-l
 	TTS_LITELLM_PYTHON=$(CURDIR)/$(VENV)-litellm/bin/python TTS_DSPY_PYTHON=$(CURDIR)/$(VENV)-dspy/bin/python \
 	TTS_AIDER_PYTHON=$(CURDIR)/$(VENV)-aider/bin/python TTS_RAY_PYTHON=$(CURDIR)/$(VENV)-ray/bin/python TTS_AGENTS_FOLDER=$(CURDIR)/$(VENV)-agents \
 	$(BIN)/python -m pytest -q -rs -m slow tests/serve/test_evaluation_clients.py tests/serve/wire/test_agents.py tests/serve/test_ray.py
+
+# TRL's trainers on exported files; the last release with a trainer of process models has an environment of its own
+test-training: $(VENV)/.dev $(VENV)-trl/.made $(VENV)-trl-prm/.made
+	TTS_TRL_PYTHON=$(CURDIR)/$(VENV)-trl/bin/python TTS_TRL_PRM_PYTHON=$(CURDIR)/$(VENV)-trl-prm/bin/python \
+	$(BIN)/python -m pytest -q -rs -m slow tests/trace/test_trl.py
+
+$(VENV)-trl/.made:
+	$(PYTHON) -m venv $(VENV)-trl
+	$(VENV)-trl/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch "trl==1.16.0"
+	touch $@
+
+$(VENV)-trl-prm/.made:
+	$(PYTHON) -m venv $(VENV)-trl-prm
+	$(VENV)-trl-prm/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch "trl==1.8.0"
+	touch $@
 
 $(VENV)-lm-eval/.made:
 	$(PYTHON) -m venv $(VENV)-lm-eval

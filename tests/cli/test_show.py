@@ -7,7 +7,9 @@ import re
 
 import pytest
 
+import tts as library
 from tests.experiments.made import cell, result
+from tests.experiments.studies import SUMS
 from tts.experiments.store.store import Store, default_store
 
 
@@ -112,3 +114,20 @@ def test_nothing_that_a_terminal_would_obey_is_printed(tts, tmp_path):
         opened.finish("w", result(cell(dataset="\x1b[2J")))
     for command in ("show", "runs"):
         assert "\x1b" not in tts(command, "--store", str(tmp_path / "s.sqlite")).output
+
+
+def test_rows_for_trainers_are_written_with_a_card(tts, tmp_path, monkeypatch, assert_error):
+    monkeypatch.chdir(tmp_path)
+    study = library.Study(name="sums", models="toy", problems={**SUMS, "limit": 2}, strategies="best_of_n", budgets={"samples": [4]})
+    study.run(progress=False)
+    result = tts("export", "sums", "--form", "trl-kto", "--out", "rows.jsonl", "--per-problem", "2")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("4 rows of 2 searches in rows.jsonl; left out: 4 rows beyond the most of their problem")
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [set(row) for row in rows] == [{"prompt", "completion", "label"}] * 4
+    assert (tmp_path / "rows.md").exists()
+    result = tts("export", "--form", "tokens", "--out", "tokens.jsonl")
+    assert "2 searches are drawn again from their seeds" in result.stderr
+    assert len((tmp_path / "tokens.jsonl").read_text().splitlines()) == 8
+    told = "form is 'trl-stf', but no form has that name"
+    assert_error(tts("export", "--form", "trl-stf", "--out", "x.jsonl"), 2, told, "did you mean trl-sft or trl-kto?")

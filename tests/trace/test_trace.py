@@ -66,7 +66,8 @@ def same(left: object, right: object) -> bool:
     if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
         return math.isnan(right)
     if dataclasses.is_dataclass(left):
-        return type(left) is type(right) and all(same(getattr(left, f.name), getattr(right, f.name)) for f in dataclasses.fields(left))
+        names = [f.name for f in dataclasses.fields(left) if f.compare]
+        return type(left) is type(right) and all(same(getattr(left, name), getattr(right, name)) for name in names)
     if isinstance(left, tuple) and isinstance(right, tuple):
         return len(left) == len(right) and all(same(a, b) for a, b in zip(left, right, strict=True))
     if isinstance(left, dict) and isinstance(right, dict):

@@ -15,6 +15,7 @@ from tts.cli.calibrate import calibrate
 from tts.cli.compare import compare
 from tts.cli.datasets import datasets
 from tts.cli.doctor import doctor
+from tts.cli.export import export
 from tts.cli.fit import fit
 from tts.cli.forecast import power
 from tts.cli.import_samples import import_samples
@@ -40,7 +41,7 @@ app = typer.Typer(
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_study, "runs": runs, "merge": merge, "show": show, "sample": sample, "import": import_samples, "replay": replay,
     "fit": fit, "calibrate": calibrate, "plot": plot, "compare": compare, "power": power,
-    "report": report, "strategies": strategies, "datasets": datasets, "doctor": doctor,
+    "report": report, "export": export, "strategies": strategies, "datasets": datasets, "doctor": doctor,
     "serve": serve, "serve-model": serve_model,
 }  # fmt: skip
 app.command(cls=Solve)(solve)

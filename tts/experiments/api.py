@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import warnings
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,6 +30,7 @@ from tts.experiments.output.logs import Sampled, export_samples
 from tts.experiments.output.look import Look, Palette
 from tts.experiments.output.report import report
 from tts.experiments.output.samples import samples_page
+from tts.experiments.output.training import RecordedSearches, RedrawnSearches, announce, select
 from tts.experiments.run.progress import show_progress
 from tts.experiments.run.runner import PreparedStudy, RunSummary, run
 from tts.experiments.store.rows import with_texts
@@ -37,6 +39,10 @@ from tts.experiments.study.config import StudyConfig, study_config
 from tts.experiments.study.file import read_study
 from tts.experiments.study.record import Result, StoredStudy
 from tts.experiments.study.stored import check_servers, imported_settings, stored_config
+from tts.trace.export.filters import Filters
+from tts.trace.export.forms import FORMS, form_of
+from tts.trace.export.records import SearchRows
+from tts.trace.export.writing import Exported, check_target, export_searches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -374,11 +380,22 @@ class Study(Replayable):
             page = report(opened, found, rng=np.random.default_rng(SEED), x=x, baseline=baseline, problems=problems)
         _write_page(target, page)
 
-    def export(self, path: str | Path, form: str | None = None) -> int:
-        """Write every result as a row of a .parquet, .csv or .jsonl file, or recorded samples in another form; return how many there are.
+    def export(
+        self,
+        path: str | Path,
+        form: str | None = None,
+        *,
+        model: str | None = None,
+        strategy: str | None = None,
+        licence: str | None = None,
+        **filters: Any,
+    ) -> int:
+        """Write every result as a row of a .parquet, .csv or .jsonl file, or samples in another form; return how many there are.
 
         Args:
-            form: "samples", "lm-eval" or "inspect", as `export_samples`; None: results.
+            path: The file.
+            form: "samples", "lm-eval" or "inspect", as `export_samples`; a form for trainers, as `export_training`; None: results.
+            model, strategy, licence, filters: As in `export_training`, for its forms alone.
 
         Raises:
             ConfigError: another ending or form. MissingDependency: Parquet without pyarrow. TTSError: the file cannot be written.
@@ -386,10 +403,75 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
+        if form is not None and form in FORMS:
+            return self.export_training(path, form, model=model, strategy=strategy, licence=licence, **filters).rows
+        given = {"model": model, "strategy": strategy, "licence": licence, **filters}
+        if unused := sorted(name for name, value in given.items() if value is not None):
+            raise ConfigError(
+                f"{unused[0]} was given, but the form {form!r} has no filters", hint=f"forms with filters: {', '.join(FORMS)}"
+            )
         with self._opened("these are not all its results") as (opened, found):
             if form is None:
                 return export(opened.results(found.id), path)
             return export_samples(_sampled(opened, found), path, form)
+
+    def export_training(
+        self,
+        path: str | Path,
+        form: str,
+        *,
+        model: str | None = None,
+        strategy: str | None = None,
+        licence: str | None = None,
+        **filters: Any,
+    ) -> Exported:
+        """Write the study's searches as rows for trainers, and a card beside them; see docs/how-to/training_data.md.
+
+        Texts are those that the study recorded. Searches are drawn again from their seeds for the forms "tokens" and "tree", for scores
+        of steps, and where no texts were recorded. That costs what it cost before; a log line says first how much. Nothing is stored.
+
+        Args:
+            path: The file; it ends in .jsonl or .parquet.
+            form: "trl-sft", "trl-dpo", "trl-kto", "trl-prm", "trl-grpo", "chat", "tokens" or "tree".
+            model: The model whose searches are written; None: the only one.
+            strategy: The strategy whose searches are written, as the table writes it; None: all.
+            licence: The licence of the rows, for the card; None: what the data sets state.
+            filters: Those of `tts.trace.export.filters.Filters`, such as keep, distinct and per_problem.
+
+        Returns:
+            What was written: its path, rows and what was left out.
+
+        Raises:
+            ConfigError: Another form or ending, an unknown filter or name, searches of several models, or no row is left.
+            MissingDependency: Parquet without pyarrow.
+            TTSError: A file cannot be written.
+
+        Warns:
+            PartialResults: Cells have no result yet.
+        """
+        chosen = Filters(**filters)
+        target, needs_tokens = check_target(path), form_of(form, chosen).tokens
+        by_step = form == "trl-prm" and chosen.judge == "score"
+        with self._opened("these are not all its searches") as (opened, found), ExitStack() as drawn:
+            facts = {"study": found.name, "licence": licence or _licences(found)}
+            pool = partial(select, model=model, strategy=strategy)
+            settings = self.imported
+            if settings is not None or not (needs_tokens or by_step or not self.config.record.texts):
+                if needs_tokens:
+                    raise ConfigError(
+                        f"the form {form} needs token ids, but the samples of the study {found.name!r} were imported without",
+                        hint="forms of texts: " + ", ".join(name for name, one in FORMS.items() if not one.tokens),
+                    )
+                made = RecordedSearches(None if settings is not None else self.config, (settings or {}).get("task"), chosen.verifier)
+                records: Iterable[SearchRows] = (made.record(*one) for one in pool(_sampled(opened, found)))
+                return export_searches(records, target, form, chosen, facts=facts)
+            costs = [result.usage.tokens for result, _ in pool((one, {}) for one in opened.results(found.id, drawn=False))]
+            if self._of_store:
+                check_servers(self.config)
+            searches = drawn.enter_context(RedrawnSearches(self.config, chosen.verifier, needs_tokens=needs_tokens))
+            announce(len(costs), sum(costs))
+            results = (result for result, _ in pool((one, {}) for one in opened.results(found.id)))
+            return export_searches(searches.records(results), target, form, chosen, facts=facts)
 
     def samples(self, path: str | Path) -> int:
         """Write one page with what the model wrote: all samples of the study, with a search and filters. It loads nothing from a network.
@@ -453,6 +535,13 @@ class Study(Replayable):
 def _sampled(store: Store, study: StoredStudy) -> Iterator[Sampled]:
     """Yield the results of a study, with their samples and texts as far as they were recorded."""
     return (with_texts(result, store.source(result.cell.key)) for result in store.results(study.id))
+
+
+def _licences(study: StoredStudy) -> str:
+    """Return the licences that the data sets of a study state."""
+    data = study.runs[-1].snapshot.get("data")
+    stated = [of.get("licence") for of in data.values() if isinstance(of, dict)] if isinstance(data, dict) else []
+    return ", ".join(dict.fromkeys(str(one) for one in stated if one))
 
 
 def _page_path(path: str | Path) -> Path:

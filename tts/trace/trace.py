@@ -23,7 +23,7 @@ from tts.search.ends import Level
 from tts.tasks.base import Task
 from tts.trace import picture as pictures
 from tts.trace.export.filters import Filters
-from tts.trace.export.records import SearchRecord, samples_of
+from tts.trace.export.records import SearchRows, samples_of
 from tts.trace.export.writing import Exported, export_searches
 from tts.trace.html import render
 from tts.trace.node import TraceNode, plain_values, unstored
@@ -204,7 +204,7 @@ class Trace:
         judge = tasks.get(self.task) if task is None else task
         return export_searches([self.record(judge, problem, reference, filters.get("verifier"))], path, form, Filters(**filters))
 
-    def record(self, task: Task, problem: str | None = None, reference: str | None = None, verifier: str | None = None) -> SearchRecord:
+    def record(self, task: Task, problem: str | None = None, reference: str | None = None, verifier: str | None = None) -> SearchRows:
         """Return the search as rows are made of it.
 
         Args:
@@ -225,7 +225,7 @@ class Trace:
 
         nodes = tuple(self.nodes)
         root = next((node for node in nodes if node.parent is None), None)
-        return SearchRecord(
+        return SearchRows(
             problem=self.problem if problem is None else problem,
             prompt=self.problem if root is None or root.prompt is None else root.prompt,
             reference=reference,

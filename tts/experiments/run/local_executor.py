@@ -179,6 +179,13 @@ class LocalExecutor:
         del self._spent[cell.key]  # its result has it now; that of a cancelled cell stays
         return done
 
+    async def draw_again(self, cell: Cell) -> tuple[Solution, Task]:
+        """Return the search of a cell, drawn from its seed with the probabilities of its tokens, and its task; nothing is stored."""
+        solver = self._solvers[cell.model][0].solver
+        problem = self._problems[cell.dataset][cell.problem]
+        run = solver.prepared(problem, _budget(cell.budget), strategy=self._plan(cell.strategy), seed=cell.seed)
+        return await dataclasses.replace(self._scored(run), sampling_logprobs=True).solve(), run.task
+
     def _scored(self, run: ProblemRun) -> ProblemRun:
         """Return a run in which every verifier scores all candidates, where the study records such scores."""
         return dataclasses.replace(run, scored_by=tuple(run.verifiers)) if self._config.record.scores else run

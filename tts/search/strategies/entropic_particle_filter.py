@@ -55,6 +55,11 @@ class EntropicParticleFilter(ParticleMethod):
     early: Proportion = 0.5
     horizon: Count | None = None
 
+    @property
+    def has_fixed_temperature(self) -> bool:
+        """Whether the temperature of weights does not depend on the weights: it does."""
+        return False
+
     async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep once; the final choice is by weights that are not flattened."""
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Literal
 
 from tts.checks import Count, check_parameters, choice, number
 from tts.errors import ConfigError, HintsKeywords
-from tts.trace.export.records import Sample, SearchRecord
+from tts.trace.export.records import PathSample, SearchRows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Filters(HintsKeywords):
     """The samples that become rows.
 
@@ -52,7 +52,7 @@ class Filters(HintsKeywords):
     def __post_init__(self) -> None:
         check_parameters(self)
 
-    def is_good(self, sample: Sample) -> bool | None:
+    def is_good(self, sample: PathSample) -> bool | None:
         """Return whether a sample is good; None: its judge does not know."""
         if self.judge == "verdict":
             return sample.right
@@ -82,12 +82,12 @@ class Sieve:
     _rows: Counter[str] = field(default_factory=Counter[str])
     _texts: set[bytes] = field(default_factory=set[bytes])
 
-    def samples(self, record: SearchRecord) -> list[Sample]:
+    def samples(self, record: SearchRows) -> list[PathSample]:
         """Return the samples of a search that are kept, in draw order."""
         kept = list(self._kept(record))
         return self._balanced(kept) if self.filters.balanced else kept
 
-    def admit(self, record: SearchRecord) -> bool:
+    def admit(self, record: SearchRows) -> bool:
         """Return whether the problem of a search may have one more row, and count the row if so."""
         if self.filters.per_problem is not None and self._rows[record.problem] >= self.filters.per_problem:
             self.left_out["rows beyond the most of their problem"] += 1
@@ -95,14 +95,14 @@ class Sieve:
         self._rows[record.problem] += 1
         return True
 
-    def admit_problem(self, record: SearchRecord) -> bool:
+    def admit_problem(self, record: SearchRows) -> bool:
         """Return whether a problem has no row yet, and count its row if so."""
         if self._rows[record.problem]:
             return False
         self._rows[record.problem] += 1
         return True
 
-    def _kept(self, record: SearchRecord) -> Iterator[Sample]:
+    def _kept(self, record: SearchRows) -> Iterator[PathSample]:
         keep = self.keep if self.filters.keep == "auto" else self.filters.keep
         for sample in record.samples:
             good = self.filters.is_good(sample) if keep == "good" else True
@@ -124,9 +124,9 @@ class Sieve:
         self._texts.add(digest)
         return False
 
-    def _balanced(self, samples: Sequence[Sample]) -> list[Sample]:
+    def _balanced(self, samples: Sequence[PathSample]) -> list[PathSample]:
         counts = Counter(sample.answer for sample in samples if sample.answer is not None)
-        most, seen, kept = min(counts.values(), default=0), Counter[str | None](), list[Sample]()
+        most, seen, kept = min(counts.values(), default=0), Counter[str | None](), list[PathSample]()
         for sample in samples:
             seen[sample.answer] += 1
             if sample.answer is not None and seen[sample.answer] <= most:
@@ -135,17 +135,25 @@ class Sieve:
         return kept
 
 
-def check_thoughts(filters: Filters, form: str, *, masks: bool) -> None:
-    """Refuse an option for thoughts that a form cannot follow.
+def check_filters(filters: Filters, form: str, used: Collection[str], *, masks: bool) -> None:
+    """Refuse a filter that a form would ignore, or cannot follow.
 
     Args:
         filters: The filters.
         form: The name of the form.
+        used: The names of the filters that it uses.
         masks: Whether its rows have masks of tokens.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: There is one.
     """
+    for one in fields(filters):
+        if getattr(filters, one.name) != one.default and one.name not in used:
+            raise ConfigError(
+                f"{one.name} was given, but the form {form} does not use it", hint=f"it uses {', '.join(sorted(used)) or 'none'}"
+            )
+    if filters.threshold != Filters().threshold and filters.judge != "score":
+        raise ConfigError("threshold was given, but verdicts have none", hint="add judge='score'")
     if filters.thoughts == "mask" and not masks:
         raise ConfigError(f"thoughts is 'mask', but the form {form} has no masks", hint="use the form tokens, or thoughts='drop'")
     if filters.thoughts == "drop" and masks:

@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from tts.errors import ConfigError, unknown_name
-from tts.trace.export.filters import Filters, Sieve, check_thoughts
-from tts.trace.export.records import Sample, SearchRecord
+from tts.trace.export.filters import Filters, Sieve, check_filters
+from tts.trace.export.records import PathSample, SearchRows
 from tts.trace.node import plain_values
 from tts.types import Prompt, prompt_text
 
 Row = dict[str, Any]
 # of columns: a text, a text or messages as the prompt is, or lists of values
 Kind = Literal["text", "turns", "messages", "bool", "int", "float", "texts", "bools", "ints", "floats", "nodes", "levels"]
+
+
+_OF_SAMPLES: Final = frozenset({"keep", "judge", "threshold", "per_problem", "distinct", "balanced", "thoughts", "verifier"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +35,14 @@ class Form:
         columns: The kind of each column.
         keep: What is kept where the filters do not say.
         tokens: Whether it needs token ids.
-        texts: Whether it needs texts of samples.
+        filters: The names of the filters that it uses.
     """
 
-    rows: Callable[[SearchRecord, Sieve], Iterator[Row]]
+    rows: Callable[[SearchRows, Sieve], Iterator[Row]]
     columns: Mapping[str, Kind]
     keep: Literal["good", "best", "all"] = "all"
     tokens: bool = False
-    texts: bool = True
+    filters: frozenset[str] = _OF_SAMPLES
 
 
 def form_of(name: str, filters: Filters) -> Form:
@@ -50,7 +53,7 @@ def form_of(name: str, filters: Filters) -> Form:
     """
     if name not in FORMS:
         raise unknown_name("form", name, FORMS)
-    check_thoughts(filters, name, masks=FORMS[name].tokens)
+    check_filters(filters, name, FORMS[name].filters, masks=FORMS[name].tokens)
     return FORMS[name]
 
 
@@ -59,22 +62,22 @@ def messages_of(prompt: Prompt) -> str | list[dict[str, str]]:
     return prompt if isinstance(prompt, str) else [{"role": turn.role, "content": turn.content} for turn in prompt]
 
 
-def _text(sample: Sample, filters: Filters) -> str:
+def _text(sample: PathSample, filters: Filters) -> str:
     return sample.text[sample.thought :].lstrip() if filters.thoughts == "drop" and sample.thought else sample.text
 
 
-def _turn(sample: Sample, text: str) -> str | list[dict[str, str]]:
+def _turn(sample: PathSample, text: str) -> str | list[dict[str, str]]:
     """Return a completion in the kind of its prompt."""
     return text if isinstance(sample.prompt, str) else [{"role": "assistant", "content": text}]
 
 
-def _sft(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+def _sft(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     for sample in sieve.samples(record):
         if sieve.admit(record):
             yield {"prompt": messages_of(sample.prompt), "completion": _turn(sample, _text(sample, sieve.filters))}
 
 
-def _chat(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+def _chat(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     for sample in sieve.samples(record):
         if sieve.admit(record):
             prompt = messages_of(sample.prompt)
@@ -82,9 +85,9 @@ def _chat(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
             yield {"messages": [*turns, {"role": "assistant", "content": _text(sample, sieve.filters)}]}
 
 
-def _dpo(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+def _dpo(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     """Pair the i-th good sample with the i-th bad one that was drawn for the same prompt and is far enough below."""
-    by_prompt = defaultdict[Prompt, tuple[list[Sample], list[Sample]]](lambda: ([], []))
+    by_prompt = defaultdict[Prompt, tuple[list[PathSample], list[PathSample]]](lambda: ([], []))
     for sample in sieve.samples(record):
         good = sieve.filters.is_good(sample)
         if good is None:
@@ -105,7 +108,7 @@ def _dpo(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
         sieve.left_out["bad samples without a good one to pair"] += len(left)
 
 
-def _is_apart(chosen: Sample, rejected: Sample, margin: float | None) -> bool:
+def _is_apart(chosen: PathSample, rejected: PathSample, margin: float | None) -> bool:
     if chosen.text == rejected.text:
         return False
     if margin is None:
@@ -113,7 +116,7 @@ def _is_apart(chosen: Sample, rejected: Sample, margin: float | None) -> bool:
     return chosen.score is not None and rejected.score is not None and chosen.score - rejected.score >= margin
 
 
-def _kto(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+def _kto(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     for sample in sieve.samples(record):
         good = sieve.filters.is_good(sample)
         if good is None:
@@ -122,7 +125,7 @@ def _kto(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
             yield {"prompt": messages_of(sample.prompt), "completion": _turn(sample, _text(sample, sieve.filters)), "label": good}
 
 
-def _prm(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+def _prm(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     """Label each step: by the verifier's score of it, or by the share of samples with the same first steps that are right."""
     shares = _right_shares(record)
     for sample in sieve.samples(record):
@@ -140,7 +143,7 @@ def _prm(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
             }
 
 
-def _right_shares(record: SearchRecord) -> Mapping[tuple[str, ...], float]:
+def _right_shares(record: SearchRows) -> Mapping[tuple[str, ...], float]:
     """Return for all first steps of samples the share of right ones among the samples that have them."""
     counts = defaultdict[tuple[str, ...], list[bool]](list)
     for sample in record.samples:
@@ -150,7 +153,7 @@ def _right_shares(record: SearchRecord) -> Mapping[tuple[str, ...], float]:
     return {steps: sum(rights) / len(rights) for steps, rights in counts.items()}
 
 
-def _grpo(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+def _grpo(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     """One row a problem, whatever the samples."""
     if record.reference is None:
         sieve.left_out["problems without a reference answer"] += 1
@@ -158,7 +161,7 @@ def _grpo(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
         yield {"prompt": messages_of(record.prompt), "answer": record.reference}
 
 
-def _origin(record: SearchRecord) -> Row:
+def _origin(record: SearchRows) -> Row:
     return {
         "problem": record.problem, "model": record.model, "strategy": record.strategy, "seed": str(record.seed), "budget": record.budget,
         "temperature": record.temperature,
@@ -170,7 +173,7 @@ _ORIGIN: Final[Mapping[str, Kind]] = {
 }  # fmt: skip
 
 
-def _tokens(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+def _tokens(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     for sample in sieve.samples(record):
         tokens = sample.tokens
         if tokens is None:
@@ -193,7 +196,7 @@ def _tokens(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
             }
 
 
-def _tree(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
+def _tree(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     if not any(node.token_ids for node in record.nodes):
         sieve.left_out["searches without token ids"] += 1
         return
@@ -226,10 +229,12 @@ def _tree(record: SearchRecord, sieve: Sieve) -> Iterator[Row]:
 
 FORMS: Final[Mapping[str, Form]] = {
     "trl-sft": Form(_sft, {"prompt": "turns", "completion": "turns"}, keep="good"),
-    "trl-dpo": Form(_dpo, {"prompt": "turns", "chosen": "turns", "rejected": "turns"}),
+    "trl-dpo": Form(_dpo, {"prompt": "turns", "chosen": "turns", "rejected": "turns"}, filters=_OF_SAMPLES | {"margin"}),
     "trl-kto": Form(_kto, {"prompt": "turns", "completion": "turns", "label": "bool"}),
-    "trl-prm": Form(_prm, {"prompt": "text", "completions": "texts", "labels": "bools", "soft_labels": "floats"}),
-    "trl-grpo": Form(_grpo, {"prompt": "turns", "answer": "text"}, texts=False),
+    "trl-prm": Form(
+        _prm, {"prompt": "text", "completions": "texts", "labels": "bools", "soft_labels": "floats"}, filters=_OF_SAMPLES - {"thoughts"}
+    ),
+    "trl-grpo": Form(_grpo, {"prompt": "turns", "answer": "text"}, filters=frozenset()),
     "chat": Form(_chat, {"messages": "messages"}, keep="good"),
     "tokens": Form(
         _tokens,
@@ -239,11 +244,11 @@ FORMS: Final[Mapping[str, Form]] = {
         },
         tokens=True,
     ),
-    "tree": Form(_tree, {**_ORIGIN, "nodes": "nodes", "levels": "levels"}, tokens=True),
+    "tree": Form(_tree, {**_ORIGIN, "nodes": "nodes", "levels": "levels"}, tokens=True, filters=frozenset({"per_problem"})),
 }  # fmt: skip
 
 
-def check_one_model(records: Iterator[SearchRecord]) -> Iterator[SearchRecord]:
+def check_one_model(records: Iterator[SearchRows]) -> Iterator[SearchRows]:
     """Yield searches unchanged, as long as all are of one model: a file has one tokenizer.
 
     Raises:

@@ -13,7 +13,7 @@ from tts.types import Prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
+class PathTokens:
     """The tokens of one path after its prompt.
 
     Args:
@@ -34,7 +34,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class PathSample:
     """One candidate of a search.
 
     Args:
@@ -62,12 +62,12 @@ class Sample:
     score: float | None = None
     is_best: bool = False
     weight: float | None = None
-    tokens: Tokens | None = None
+    tokens: PathTokens | None = None
     node: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchRecord:
+class SearchRows:
     """One search.
 
     Args:
@@ -91,7 +91,7 @@ class SearchRecord:
     strategy: str
     seed: int
     budget: str
-    samples: Sequence[Sample]
+    samples: Sequence[PathSample]
     nodes: Sequence[TraceNode] = ()
     levels: Sequence[Level] = ()
     temperature: float | None = None
@@ -105,12 +105,12 @@ def samples_of(
     judge: Callable[[str | None], bool | None],
     split: Callable[[str], Sequence[str]],
     role: str | None = None,
-) -> list[Sample]:
+) -> list[PathSample]:
     """Return the candidates of a recorded tree, in draw order.
 
     Args:
         nodes: The nodes, in order of their numbers.
-        levels: As in `SearchRecord`.
+        levels: As in `SearchRows`.
         best: The node that the search's answer was taken from; None: there is none.
         judge: Returns whether an answer is right; None: unknown.
         split: Returns a text in steps.
@@ -138,13 +138,13 @@ def _sample(
     split: Callable[[str], Sequence[str]],
     role: str | None,
     weights: Mapping[int, float],
-) -> Sample:
+) -> PathSample:
     root, end = path[0], path[-1]
     text = "".join(node.text for node in path[1:])
     steps = tuple(split(text))
     scores = end.scores.get(role) if role is not None else next(iter(end.scores.values()), None)
     known = () if scores is None else tuple(scores)
-    return Sample(
+    return PathSample(
         prompt=root.text if root.prompt is None else root.prompt,
         text=text,
         thought=sum(node.thought for node in path[1:]),
@@ -160,7 +160,7 @@ def _sample(
     )
 
 
-def _tokens(path: Sequence[TraceNode]) -> Tokens | None:
+def _tokens(path: Sequence[TraceNode]) -> PathTokens | None:
     """Return the tokens of a path; None where some are not known, or none has a log-probability."""
     root, pieces = path[0], path[1:]
     if not root.token_ids or any(not node.token_ids and node.text for node in pieces) or not any(node.logprobs for node in pieces):
@@ -175,7 +175,7 @@ def _tokens(path: Sequence[TraceNode]) -> Tokens | None:
         sampling += node.sampling_logprobs if len(node.sampling_logprobs) == count else [0.0] * count
         written += [wrote] * count
     is_known = all(len(node.sampling_logprobs) == len(node.logprobs) for node in pieces)
-    return Tokens(
+    return PathTokens(
         prompt=root.token_ids,
         ids=tuple(ids),
         logprobs=tuple(logprobs),

@@ -14,7 +14,7 @@ from tts.errors import ConfigError, missing_extra
 from tts.files import replaced, write_json_lines
 from tts.trace.export.filters import Filters, Sieve
 from tts.trace.export.forms import FORMS, Form, Kind, Row, check_one_model, form_of
-from tts.trace.export.records import SearchRecord
+from tts.trace.export.records import SearchRows
 
 _GROUP_CHARACTERS: Final = 16 << 20  # of rows as JSON that are written to a Parquet file at once
 _ENDINGS: Final = (".jsonl", ".parquet")
@@ -37,8 +37,8 @@ class Exported:
     left_out: Mapping[str, int]
 
     def __str__(self) -> str:
-        left = "".join(f"; left out: {count:,} {reason}" for reason, count in self.left_out.items())
-        return f"{self.rows:,} rows of {self.searches:,} searches in {self.path}{left}"
+        left = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
+        return f"{self.rows:,} rows of {self.searches:,} searches in {self.path}{left and '; left out: '}{left}"
 
 
 def check_target(path: str | Path) -> Path:
@@ -54,7 +54,7 @@ def check_target(path: str | Path) -> Path:
 
 
 def export_searches(
-    records: Iterable[SearchRecord], path: str | Path, form: str, filters: Filters, *, facts: Mapping[str, Any] | None = None
+    records: Iterable[SearchRows], path: str | Path, form: str, filters: Filters, *, facts: Mapping[str, Any] | None = None
 ) -> Exported:
     """Write searches to a file, and a card with the ending .md beside it. An existing file is replaced when all rows are written.
 
@@ -117,7 +117,7 @@ class _Card:
         self._told: dict[str, dict[str, None]] = {name: {} for name in ("model", "strategy", "budget", "seed", "temperature")}
         self._problems: set[str] = set()
 
-    def seen(self, records: Iterator[SearchRecord]) -> Iterator[SearchRecord]:
+    def seen(self, records: Iterator[SearchRows]) -> Iterator[SearchRows]:
         """Yield searches unchanged, and note what they are of."""
         for record in records:
             self.searches += 1

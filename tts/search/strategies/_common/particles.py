@@ -96,6 +96,11 @@ class ParticleMethod(Guided):
     lookahead: Natural = 0
 
     @property
+    def has_fixed_temperature(self) -> bool:
+        """Whether the temperature of weights does not depend on the weights."""
+        return True
+
+    @property
     def sweeps_in_all(self) -> int:
         """The sweeps that share the budget."""
         return 1
@@ -174,7 +179,13 @@ async def sweep(
         log_weights = np.array([one.carried for one in everyone])
         nodes = tuple(one.path.node for one in everyone)
         going = sum(one.path.status == "active" for one in everyone)
-        is_fixed = reference is None and len(everyone) == n and (method.target == "last" or going in (0, n)) and not method.lookahead
+        is_fixed = (
+            method.has_fixed_temperature
+            and reference is None
+            and len(everyone) == n
+            and (method.target == "last" or going in (0, n))
+            and not method.lookahead
+        )
         level = Level("ended", address, nodes, tuple(log_weights.tolist()), temperature(log_weights, t), is_fixed=is_fixed)
         if not going:
             search.notes.levels.append(level)

@@ -1,0 +1,187 @@
+"""The searches of a study as rows are made of them: from recorded texts, or drawn again from their seeds where rows need tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import islice
+from typing import Any
+
+from tts import tasks
+from tts.budget.budget import Budget
+from tts.errors import ConfigError, unknown_name
+from tts.experiments.output.logs import Sampled
+from tts.experiments.run.local_executor import LocalExecutor
+from tts.experiments.study.config import StudyConfig
+from tts.experiments.study.grid import Problems, load_problems
+from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.experiments.study.task_choice import with_chosen_tasks
+from tts.logs import get_logger
+from tts.solver.model_cache import LOOP
+from tts.tasks.base import Task
+from tts.thoughts import THINK
+from tts.trace.export.records import PathSample, SearchRows
+from tts.types import Prompt, Solution
+
+LOG = get_logger("tts.runs")
+
+
+class RecordedSearches:
+    """Makes searches of the recorded texts of a study, without its models.
+
+    Args:
+        config: The study; None: its samples were imported.
+        task: The name of the task of imported samples; None: "text".
+        verifier: The role whose scores are read; None: the first of each cell.
+    """
+
+    def __init__(self, config: StudyConfig | None, task: str | None = None, verifier: str | None = None) -> None:
+        self._config, self._verifier = config, verifier
+        self._imported = task or "text"
+        self._problems: Problems = {} if config is None else with_chosen_tasks(config, load_problems(config))[0]
+        self._task = cache(tasks.get)
+
+    def record(self, result: Result, source: Mapping[str, Any]) -> SearchRows:
+        """Return a search whose samples have what was recorded of them; without texts it has no samples."""
+        cell = result.cell
+        task, prompt = self._asked(cell, source)
+        texts, thoughts = source.get("texts") or (), source.get("thoughts")
+        drawn = result.drawn or ()
+        role = self._verifier if self._verifier is not None else next(iter(cell.verifiers), None)
+        best = _best(drawn, result.answer, role)
+        samples = [
+            self._sample(one, text, None if thoughts is None else thoughts[i], prompt, task, role, is_best=i == best)
+            for i, (one, text) in enumerate(zip(drawn, texts, strict=False))
+            if text is not None
+        ]
+        temperature = None if self._config is None else self._config.sampling_of(cell.model).temperature
+        return SearchRows(
+            problem=cell.problem, prompt=prompt, reference=source.get("reference"), model=cell.model, strategy=cell.strategy,
+            seed=cell.seed, budget=_limits(cell), samples=samples, temperature=temperature,
+        )  # fmt: skip
+
+    def _asked(self, cell: Cell, source: Mapping[str, Any]) -> tuple[Task, Prompt]:
+        """Return the task of a cell, and what its model read."""
+        problem = self._problems.get(cell.dataset, {}).get(cell.problem)
+        if self._config is None or problem is None:
+            return self._task(self._imported), source.get("prompt") or cell.problem
+        task = self._task(problem.task or self._config.task or self._own_task(cell.model) or "text")
+        return task, task.prompt(problem.stripped())
+
+    def _own_task(self, model: str) -> str | None:
+        assert self._config is not None, "imported samples have no models"
+        return self._config.models[model].records()["policy"].task
+
+    def _sample(
+        self, one: RecordedSample, text: str, thought: str | None, prompt: Prompt, task: Task, role: str | None, *, is_best: bool
+    ) -> PathSample:
+        before = "" if thought is None else f"{THINK.open}\n{thought}\n{THINK.close}\n\n"
+        score = None if role is None else one.scores.get(role)
+        return PathSample(
+            prompt=prompt,
+            text=before + text,
+            thought=len(before),
+            steps=tuple(task.split(before + text)),
+            values=() if role is None else _whole(one.steps.get(role, ())),
+            answer=one.answer,
+            right=one.right if one.given is None else one.given,
+            score=None if score is None or math.isnan(score) else score,
+            is_best=is_best,
+        )
+
+
+def _best(drawn: Iterable[RecordedSample], answer: str | None, role: str | None) -> int | None:
+    """Return the place of the sample that an answer was taken from: of those that state it the highest-scored, then the first."""
+    places = [(-one.scores.get(role, 0.0) if role is not None else 0.0, i) for i, one in enumerate(drawn) if one.answer == answer]
+    return min(places)[1] if places and answer is not None else None
+
+
+def _whole(values: tuple[float, ...]) -> tuple[float, ...]:
+    return () if any(map(math.isnan, values)) else values
+
+
+def _limits(cell: Cell) -> str:
+    return str(Budget(**dict[str, Any](cell.budget)))
+
+
+class RedrawnSearches:
+    """Draws the searches of a study again, from their seeds, with tokens and log-probabilities; nothing is stored. A context manager.
+
+    Args:
+        config: The study.
+        verifier: The role whose scores are read; None: the first that scored.
+        needs_tokens: Whether a model without token ids is refused.
+
+    Raises:
+        ConfigError: A model cannot be used here.
+    """
+
+    def __init__(self, config: StudyConfig, verifier: str | None = None, *, needs_tokens: bool = True) -> None:
+        self._verifier, self._needs_tokens = verifier, needs_tokens
+        problems, _ = with_chosen_tasks(config, load_problems(config))
+        self._executor = LocalExecutor(config, problems)
+
+    def __enter__(self) -> RedrawnSearches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.close()
+
+    def records(self, results: Iterable[Result]) -> Iterator[SearchRows]:
+        """Yield the search of each result; as many as the study runs at once are drawn together.
+
+        Raises:
+            ConfigError: A search came out otherwise than its result, or its model gives no token ids.
+        """
+        left = iter(results)
+        while group := list(islice(left, self._executor.slots)):
+            for result, (solution, task) in zip(group, LOOP.run(self._drawn([one.cell for one in group])), strict=True):
+                yield self._record(result, solution, task)
+
+    async def _drawn(self, cells: list[Cell]) -> list[tuple[Solution, Task]]:
+        return await asyncio.gather(*map(self._executor.draw_again, cells))
+
+    def _record(self, result: Result, solution: Solution, task: Task) -> SearchRows:
+        cell = result.cell
+        if solution.answer != result.answer or len(solution.candidates) != len(result.drawn or solution.candidates):
+            raise ConfigError(
+                f"the search of the problem {cell.problem!r} came out otherwise than its result in the store",
+                hint="its backend or machine may not draw the same again (`reproducible`); forms of texts need no second search",
+            )
+        record = solution.trace.record(task, cell.problem, solution.problem.answer, self._verifier)
+        if self._needs_tokens and not any(node.token_ids for node in record.nodes[1:]):
+            texts = "trl-sft, trl-dpo, trl-kto, trl-prm, trl-grpo and chat"
+            raise ConfigError(f"the model {cell.model!r} gives no token ids, but the form needs them", hint=f"forms of texts are {texts}")
+        return dataclasses.replace(record, model=cell.model, budget=_limits(cell))
+
+
+def select(pool: Iterable[Sampled], model: str | None, strategy: str | None) -> Iterator[Sampled]:
+    """Yield the results of a model and a strategy.
+
+    Args:
+        pool: Results with their texts.
+        model: The model's name in the study; None: any.
+        strategy: The strategy as the table writes it; None: any.
+
+    Raises:
+        ConfigError: None is left.
+    """
+    models, strategies, count = dict[str, None](), dict[str, None](), 0
+    for result, source in pool:
+        cell = result.cell
+        models[cell.model], strategies[cell.strategy] = None, None
+        if model in (None, cell.model) and strategy in (None, cell.strategy) and result.error is None:
+            count += 1
+            yield result, source
+    if not count and model is not None and model not in models:
+        raise unknown_name("model of the study", model, models)
+    if not count and strategy is not None and strategy not in strategies:
+        raise unknown_name("strategy of the study", strategy, strategies)
+
+
+def announce(cells: int, tokens: int) -> None:
+    """Say what drawing searches again will cost, before it is spent."""
+    LOG.info("%s searches are drawn again from their seeds; they cost %s tokens when they were first drawn", f"{cells:,}", f"{tokens:,}")
