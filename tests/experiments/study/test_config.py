@@ -218,3 +218,17 @@ def test_the_cells_of_all_problems_are_counted_before_a_model_is_loaded():
 def test_concurrency_is_no_part_of_what_a_study_is(file: Path):
     assert read_study(file, ["concurrency=3"]).resolved() == read_study(file).resolved()
     assert read_study(file, ["seeds=3"]).resolved() != read_study(file).resolved()
+
+
+def test_whether_texts_are_kept_is_no_part_of_what_a_study_is(file: Path):
+    assert read_study(file, ["record.texts=false"]).record.texts is False
+    assert read_study(file, ["record.texts=false"]).resolved() == read_study(file).resolved()
+
+
+def test_a_data_set_may_be_named_by_a_text_alone():
+    plain = {"name": "x", "models": "toy", "strategies": ["single"], "budgets": [9]}
+    named = study_config({**plain, "problems": ["arithmetic", {"dataset": "countdown", "limit": 3}]})
+    assert [(one.dataset, one.limit) for one in named.problems] == [("arithmetic", None), ("countdown", 3)]
+    assert study_config({**plain, "problems": "arithmetic"}) == study_config({**plain, "problems": {"dataset": "arithmetic"}})
+    with pytest.raises(ConfigError, match=r"problems\[0\] is 3, but must be"):
+        study_config({**plain, "problems": 3})

@@ -175,12 +175,17 @@ class RecordConfig(Section):
     texts: bool = True
 
 
+def _as_problems(given: Any) -> Any:
+    """Return data sets as a list of settings; a text is the name or the file of one."""
+    return [{"dataset": one} if isinstance(one, str) else one for one in as_list(given)]
+
+
 class StudyConfig(Section):
     """A whole study.
 
     Args:
         name: of the study. models: by the names that tables show; a name, a list of names, or `ModelConfig` by name.
-        problems: one data set or several. task: of problems that name none, by name or place; None: the model's.
+        problems: one data set or several, each by its settings, or by its name or file alone. task: of problems that name none, by name or place; None: the model's.
         strategies: plans, as texts, or as objects that a text gives again.
         budgets: numbers of tokens, or limits by unit; a limit may be a list.
         seeds: a list, or a number of seeds, from 0.
@@ -191,7 +196,7 @@ class StudyConfig(Section):
 
     name: str = Field(min_length=1)
     models: dict[str, ModelConfig] = Field(min_length=1)
-    problems: Annotated[list[ProblemsConfig], BeforeValidator(as_list)] = Field(min_length=1)
+    problems: Annotated[list[ProblemsConfig], BeforeValidator(_as_problems)] = Field(min_length=1)
     task: str | None = None
     strategies: list[str] = Field(min_length=1)
     budgets: list[dict[str, int | float]] = Field(min_length=1)
@@ -286,7 +291,7 @@ class StudyConfig(Section):
 
     def resolved(self) -> dict[str, Any]:
         """Return all settings that results depend on as plain values, defaults included."""
-        plain = self.model_dump(mode="json", exclude={"concurrency"})
+        plain = self.model_dump(mode="json", exclude={"concurrency": True, "record": {"texts"}})
         for model in plain["models"].values():
             model["settings"] = {name: value for name, value in model["settings"].items() if name not in _NO_PART_OF_RESULTS}
             if not model["settings"]:  # a study without them is the same as before there were any
