@@ -185,7 +185,8 @@ class StudyConfig(Section):
 
     Args:
         name: of the study. models: by the names that tables show; a name, a list of names, or `ModelConfig` by name.
-        problems: one data set or several, each by its settings, or by its name or file alone. task: of problems that name none, by name or place; None: the model's.
+        problems: one data set or several, each by its settings, or by its name or file alone.
+        task: of problems that name none, by name or place; None: the model's.
         strategies: plans, as texts, or as objects that a text gives again.
         budgets: numbers of tokens, or limits by unit; a limit may be a list.
         seeds: a list, or a number of seeds, from 0.
