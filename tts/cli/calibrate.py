@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tts.cli.runs import RunStudy, StoreFile, TrustPlaces
 from tts.display import visible
 
+if TYPE_CHECKING:
+    from tts.solver.thresholds import Thresholds
 
-def calibrate(
+
+def calibrate(  # noqa: PLR0913 - the options of the command
+    preset: Annotated[str | None, typer.Argument(metavar="[PRESET]", help="Of a gateway, MODEL:PRESET, with its escalations.")] = None,
     *,
     risk: Annotated[float, typer.Option(help="The share of given answers that may be wrong, above 0 and below 1.")],
     run: RunStudy = None,
@@ -19,6 +23,8 @@ def calibrate(
     n: Annotated[int | None, typer.Option("--n", help="Samples of each problem from a pool (tts sample).")] = None,
     model: Annotated[str | None, typer.Option(help="The model of the study, if it has several.")] = None,
     delta: Annotated[float, typer.Option(help="The probability, over sets of problems, that the risk is exceeded.")] = 0.05,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="gateway.yaml, which has the preset.")] = None,
+    problems: Annotated[str | None, typer.Option(metavar="FILE", help="Problems for the preset, with answers: problems.jsonl.")] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The thresholds, JSON.")] = Path("thresholds.json"),
     store: StoreFile = None,
     _: TrustPlaces = False,
@@ -28,10 +34,19 @@ def calibrate(
     The problems must be like those to come, and are not reported on. Then tts.solve(..., risk=0.1, calibration=FILE) gives no answer that
     is less sure.
     """
+    from tts.errors import ConfigError
     from tts.experiments.api import Study
     from tts.experiments.calibration import calibrate_study
 
-    found = calibrate_study(Study.stored(run, store=store), risk, delta=delta, strategy=strategy, n=n, model=model)
+    if preset is None:
+        if config is not None or problems is not None:
+            raise ConfigError("--config and --problems belong to a preset, but none is named", hint="tts calibrate MODEL:PRESET …")
+        found = calibrate_study(Study.stored(run, store=store), risk, delta=delta, strategy=strategy, n=n, model=model)
+    else:
+        of_study = {"--run": run, "--strategy": strategy, "--n": n, "--model": model}
+        if wrong := [name for name, value in of_study.items() if value is not None]:
+            raise ConfigError(f"{wrong[0]} belongs to a study, but the preset {preset!r} is named", hint="leave one out")
+        found = _of_preset(preset, config, problems, risk, delta)
     found.save(out)
     typer.echo(visible(found.guarantee))
     for link in found.links:
@@ -39,3 +54,21 @@ def calibrate(
         typer.echo(visible(f"{link.model}, {link.strategy}: answers {least}"))
     typer.echo(f"of {found.tested} problems {found.answered} are answered, {found.wrong} of them wrongly: at most {found.bound:.3g}")
     typer.echo(str(out))
+
+
+def _of_preset(name: str, config: Path | None, problems: str | None, risk: float, delta: float) -> Thresholds:
+    """Run a preset on problems, and return its thresholds."""
+    from tts.errors import ConfigError, missing_extra
+    from tts.experiments import datasets
+
+    if config is None or problems is None:
+        missing = "--config" if config is None else "--problems"
+        raise ConfigError(f"{missing} is missing, but a preset needs it", hint="tts calibrate MODEL:PRESET --config FILE --problems FILE")
+    try:
+        from tts.serve.config import read_config
+        from tts.serve.risk.calibration import calibrate_preset
+    except ImportError as failure:
+        if failure.name not in ("starlette", "uvicorn", "httptools"):
+            raise
+        raise missing_extra(failure.name, "serve", "tts calibrate PRESET") from None
+    return calibrate_preset(read_config(config), name, datasets.load(problems), risk, delta)

@@ -64,6 +64,10 @@ class Preset(Section):
     Args:
         strategy: as `--strategy` takes it. budget: tokens, or limits by unit. verifier: as `--verifier` takes it. temperature: of its rows.
         description: one line for people.
+        risk: The share of given answers that may be wrong; a less sure answer is not given. None: each is given.
+        calibration: The file of `tts calibrate` for this preset; it is needed with a risk.
+        escalate: Presets of this model, or models and presets by their names for clients, that are asked in turn where it is not sure
+            enough.
     """
 
     strategy: StrategyText | None = None
@@ -71,6 +75,18 @@ class Preset(Section):
     verifier: str | None = None
     temperature: Temperature | None = None
     description: str = ""
+    risk: float | None = Field(default=None, gt=0, lt=1)
+    calibration: str | None = None
+    escalate: list[str] = Field(default_factory=list[str])
+
+    @model_validator(mode="after")
+    def _calibrated(self) -> Preset:
+        if (self.risk is None) != (self.calibration is None):
+            missing = "risk" if self.risk is None else "calibration"
+            raise ConfigError(f"{missing} is missing, but a preset has both or neither of risk and calibration", hint="tts calibrate")
+        if self.escalate and self.risk is None:
+            raise ConfigError(f"escalate is {shown(self.escalate)}, but without a risk no answer is passed on", hint="give risk")
+        return self
 
 
 class GatewayModel(ModelConfig):
@@ -217,11 +233,8 @@ class GatewayConfig(Section):
                     raise ConfigError(
                         f"the budget of {what} is {shown(budget)}, but limits.tokens is {self.limits.tokens}", hint="raise limits.tokens"
                     )
-        for effort, tokens in self.efforts.items():
-            if effort not in EFFORTS:
-                raise unknown_name("key of efforts", effort, EFFORTS)
-            if tokens < 1:
-                raise ConfigError(f"efforts.{effort} is {tokens}, but must be tokens of at least 1")
+        _check_efforts(self.efforts)
+        _check_chains(self)
         for name, account in self.accounts.items():
             _check_account(name, account, self.limits)
         if self.accounts and self.store is None:
@@ -230,6 +243,61 @@ class GatewayConfig(Section):
                 hint="name a file as the store, for example store: searches.sqlite",
             )
         return self
+
+
+def chain_of(config: GatewayConfig, model: str, preset: str) -> list[str]:
+    """Return the links of a preset by their names for clients: itself, and those that it escalates to.
+
+    Raises:
+        ConfigError: One is unknown.
+    """
+    known = [name for one, of in config.models.items() for name in (one, *(f"{one}:{each}" for each in of.presets))]
+    found = [f"{model}:{preset}"]
+    for name in config.models[model].presets[preset].escalate:
+        link = f"{model}:{name}" if name in config.models[model].presets else name
+        if link not in known:
+            raise unknown_name(f"model in escalate of {model}:{preset}", name, [*config.models[model].presets, *known])
+        found.append(link)
+    return found
+
+
+def _check_efforts(efforts: Mapping[str, int]) -> None:
+    """Refuse an effort that is unknown, or stands for no tokens."""
+    for effort, tokens in efforts.items():
+        if effort not in EFFORTS:
+            raise unknown_name("key of efforts", effort, EFFORTS)
+        if tokens < 1:
+            raise ConfigError(f"efforts.{effort} is {tokens}, but must be tokens of at least 1")
+
+
+def _check_chains(config: GatewayConfig) -> None:
+    """Check the chain of each preset with a risk."""
+    for name, model in config.models.items():
+        for preset in model.presets:
+            _check_chain(config, name, preset)
+
+
+def _check_chain(config: GatewayConfig, model: str, preset: str) -> None:
+    """Refuse a chain that cannot be calibrated, or whose budgets together pass the operator's limit."""
+    if config.models[model].presets[preset].risk is None:
+        return
+    links, total = chain_of(config, model, preset), 0.0
+    for place, link in enumerate(links):
+        of, _, name = link.partition(":")
+        own = config.models[of].presets[name] if name else Preset()
+        budget = own.budget if own.budget is not None else config.models[of].budget
+        strategy = own.strategy if own.strategy is not None else config.models[of].strategy
+        if budget is None or strategy is None:
+            what = "budget" if budget is None else "strategy"
+            raise ConfigError(f"{model}:{preset} has a risk, but {link} has no {what} of its own to calibrate", hint=f"give {what}")
+        if place and own.risk is not None:
+            raise ConfigError(f"{model}:{preset} escalates to {link}, which has a risk of its own; a chain has one", hint="leave one out")
+        total += budget_of(budget).limits.get("tokens", config.limits.tokens)
+    if total > config.limits.tokens:
+        raise ConfigError(
+            f"the budgets of {', '.join(links)} are {total:g} tokens together, but limits.tokens is {config.limits.tokens}",
+            hint="raise limits.tokens",
+        )
 
 
 def _check_account(name: str, account: GatewayAccount, limits: GatewayLimits) -> None:
@@ -274,9 +342,20 @@ def read_config(path: str | Path) -> GatewayConfig:
         for name in ("keys", "store"):
             if isinstance(data.get(name), str):
                 data[name] = str(path.parent / data[name])
+        _place_calibrations(data, path.parent)
         return gateway_config(data)
     except ConfigError as failure:
         raise ConfigError(f"{path}: {failure.cause}", hint=failure.hint) from None
+
+
+def _place_calibrations(data: dict[str, Any], folder: Path) -> None:
+    """Let the files of calibrations begin in a folder."""
+    models: Any = data.get("models")
+    for model in models.values() if isinstance(models, dict) else ():
+        presets: Any = model.get("presets") if isinstance(model, dict) else None
+        for preset in presets.values() if isinstance(presets, dict) else ():
+            if isinstance(preset, dict) and isinstance(preset.get("calibration"), str):
+                preset["calibration"] = str(folder / preset["calibration"])
 
 
 def gateway_config(data: Mapping[str, Any]) -> GatewayConfig:

@@ -23,12 +23,12 @@ from tts.serve.config import GatewayConfig
 from tts.serve.failures import ApiError
 from tts.serve.metrics import Metrics
 from tts.serve.offers import Offers
+from tts.serve.risk.chains import CalibratedChains, prepared_run, with_earlier
 from tts.serve.searches import Job, Joining, Order, RunningSearch
 from tts.serve.spending.accounts import Accounts, SharedAccount, amounts_of, spent_of
 from tts.serve.spending.books import LOOK_S, Part, RequestEntry, SharedBooks
 from tts.solver import telemetry
 from tts.solver.model_cache import LOOP, ModelCache
-from tts.solver.solver import Solver
 from tts.types import Solution
 
 LOG = get_logger("tts.serve")
@@ -44,6 +44,7 @@ class Gateway:
     Args:
         config: of the gateway. clock: seconds, never backwards. now: seconds since the epoch.
         seeds: draws the seed of a request without one. names: draws the number of a search.
+        calibrates: Whether presets are to be calibrated, so that their risks are left aside.
         worker: The name of this process among those that share the store; None: it is drawn.
 
     Raises:
@@ -59,11 +60,13 @@ class Gateway:
         seeds: Callable[[], int] = lambda: secrets.randbelow(2**31),
         names: Callable[[], str] = lambda: secrets.token_urlsafe(18),
         worker: str | None = None,
+        calibrates: bool = False,
     ) -> None:
         self.config, self.now, self.seeds = config, now, seeds
         self._names = names
         self.cache = ModelCache()
         self.offers = Offers(config, self.cache)
+        self.chains = None if calibrates else CalibratedChains(self.offers, self.cache)
         self.keys = read_keys(config.keys, config.operators)
         self.accounts = Accounts(config, self.keys.names)
         self.admission = Admission(config.limits, clock)
@@ -213,32 +216,45 @@ class Gateway:
             search.failure = search.failure or failure
 
     async def _solve(self, search: RunningSearch, account: Account) -> Solution | None:
-        """Run a search, and again on another server of its model where a server failed before anything was spent."""
-        servers, chats = self.offers.servers[search.order.offer.model], search.order.chats
+        """Run a search; of a chain, link after link until one does not abstain."""
+        order, earlier = search.order, list[tuple[str, Solution]]()
+        if not order.links:
+            return await self._solve_link(search, order, account)
+        for place, link in enumerate(order.links):
+            with account.part(**link.budget.limits) as part:
+                solution = await self._solve_link(search, link, part, place)
+            if solution is None:
+                return None
+            if not solution.abstained or search.failure is not None or place + 1 == len(order.links):
+                whole = with_earlier(earlier, link.offer.name, solution)
+                return dataclasses.replace(whole, remaining=account.unspent())
+            earlier.append((link.offer.name, solution))
+        raise AssertionError("a chain has links")
+
+    async def _solve_link(self, search: RunningSearch, order: Order, account: Account, place: int = 0) -> Solution | None:
+        """Run an order, and again on another server of its model where a server failed before anything was spent."""
+        servers, chats = self.offers.servers[order.offer.model], order.chats
         solution: Solution | None = None
         for left in reversed(range(len(servers.records))):
             with servers.borrowed(chats=chats) as loan:
                 search.state = "running"
                 if chats:  # the first such request finds out what the server offers there
                     await asyncio.to_thread(self.cache.backend, loan.records["policy"])
-                solution = await LOOP.wait(self._job(search, account, loan.records).run())
+                solution = await LOOP.wait(self._job(search, order, account, loan.records, place).run())
             failed = solution is not None and isinstance(solution.error, EngineError) and not solution.candidates
             if solution is not None and search.failure is None:
                 servers.report(loan.place, failed=failed)
             if not failed or solution is None or solution.usage.tokens or search.failure is not None:
                 break
-            LOG.error("a server of the model %s failed, and rests: %s", search.order.offer.model, solution.error)
+            LOG.error("a server of the model %s failed, and rests: %s", order.offer.model, solution.error)
             if not left or not servers.awake:
                 break
         return solution
 
-    def _job(self, search: RunningSearch, account: Account, records: Mapping[str, ModelRecord]) -> Job[Solution]:
-        order, settings = search.order, search.order.offer.settings
-        solver = Solver(
-            records, settings.verifiers if order.verifier is None else order.verifier, task=order.task, sampling=order.sampling,
-            expected_tokens=settings.expected_tokens, on_error="keep", keep=self.cache,
-        )  # fmt: skip
-        run = solver.prepared(order.problem, account, strategy=order.strategy, seed=order.seed)
+    def _job(self, search: RunningSearch, order: Order, account: Account, records: Mapping[str, ModelRecord], place: int) -> Job[Solution]:
+        run = prepared_run(order, account, records, self.cache)
+        if self.chains is not None and (count := len(search.order.links)):
+            run = dataclasses.replace(run, risk=self.chains.limit(search.order.offer, place, run, of=count))
         search.job = Job(dataclasses.replace(run, on_event=search.tell).solve)
         return search.job
 

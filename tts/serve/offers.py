@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tts.backends.base import Backend
 from tts.errors import unknown_name
 from tts.models.record import ModelRecord
-from tts.serve.config import GatewayConfig, GatewayModel, Preset
+from tts.serve.config import GatewayConfig, GatewayModel, Preset, chain_of
 from tts.serve.failures import ApiError
 from tts.solver.model_cache import ModelCache, resolve
 from tts.tasks.base import Task
@@ -114,7 +114,7 @@ class Offers:
     """
 
     def __init__(self, config: GatewayConfig, cache: ModelCache) -> None:
-        self._cache = cache
+        self._config, self._cache = config, cache
         self.servers = {name: _servers(model) for name, model in config.models.items()}
         self.by_name: dict[str, Offer] = {}
         for name, model in config.models.items():
@@ -131,6 +131,11 @@ class Offers:
         if (found := self.by_name.get(name)) is None:
             raise ApiError(404, str(unknown_name("model", name[:200], self.by_name)), param="model", code="model_not_found")
         return found
+
+    def links(self, offer: Offer) -> list[str]:
+        """Return the links of a chain by their names for clients: the preset, and those that it escalates to."""
+        preset = offer.name.partition(":")[2]
+        return chain_of(self._config, offer.model, preset) if preset else [offer.name]
 
     def policy(self, offer: Offer) -> ModelRecord:
         """Return the record of a model's policy; that of its first server."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from tts.serve.failures import api_error, refused
 from tts.serve.gateway import Gateway, within
 from tts.serve.offers import Offer
 from tts.serve.request_task import RequestTask, request_task, tools_of
+from tts.serve.risk.chains import as_calibrated
 from tts.serve.searches import Order
 from tts.serve.spending.defaults import default_budget
 from tts.serve.wire.request import SearchRequest, stop_texts
@@ -113,6 +115,28 @@ def order_of(request: SearchRequest, gateway: Gateway) -> Order:
     Raises:
         ApiError: 400, a field is not valid or cannot be honoured; 404, the model is unknown. Nothing is spent.
     """
+    offer = gateway.offers.get(request.model)
+    if offer.preset.risk is None or gateway.chains is None:
+        return _single_order(request, gateway)
+    request = as_calibrated(request)
+    order = _single_order(request, gateway)
+    links = [
+        dataclasses.replace(_single_order(dataclasses.replace(request, model=name), gateway), seed=order.seed, notes=())
+        for name in gateway.offers.links(offer)
+    ]
+    order = dataclasses.replace(order, links=tuple(links), budget=_total(links))
+    gateway.chains.check(order)
+    return order
+
+
+def _total(links: Sequence[Order]) -> Budget:
+    """Return the sum of budgets, in the units that all limit."""
+    limits = [link.budget.limits for link in links]
+    units = [unit for unit in limits[0] if all(unit in one for one in limits)]
+    return budget_of({unit: sum(one[unit] for one in limits) for unit in units})
+
+
+def _single_order(request: SearchRequest, gateway: Gateway) -> Order:
     offer, limits, options = gateway.offers.get(request.model), gateway.config.limits, request.options
     choices = options.n or request.choices
     if choices > limits.n:

@@ -54,6 +54,8 @@ def with_majority_first(search: RunningSearch, solution: Solution) -> Solution:
 
 def choices_of(search: RunningSearch, solution: Solution) -> list[AnswerChoice]:
     """Return the best candidate of each of the best answers, best first; at most as many as were asked for."""
+    if solution.abstained:
+        return [AnswerChoice(**_abstention(search, solution.abstained), finish="refusal")]
     shares = _shares(solution.candidates)
     found: dict[int | None, AnswerChoice] = {}
     for candidate in solution.candidates:
@@ -65,6 +67,14 @@ def choices_of(search: RunningSearch, solution: Solution) -> list[AnswerChoice]:
             break
     # clients read the first choice, also where the budget paid for no text
     return list(found.values()) or [AnswerChoice(text="", finish="length")]
+
+
+def _abstention(search: RunningSearch, why: str) -> dict[str, Any]:
+    """Return the sentence that stands for an answer that is not given; where a form was asked for, it is a refusal."""
+    sentence, task = f"{why[:1].upper()}{why[1:]}.", search.order.task
+    has_tools, inner = (task.tools is not None, task.inner) if isinstance(task, RequestTask) else (False, task)
+    has_form = has_tools or isinstance(inner, JsonTask)
+    return {"refusal": sentence} if has_form else {"text": sentence}
 
 
 def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -> AnswerChoice:
@@ -119,6 +129,7 @@ def report_of(search: RunningSearch, solution: Solution, choices: Sequence[Answe
         {
             "answer": solution.answer,
             "confidence": solution.confidence,
+            "abstained": solution.abstained,
             "strategy": solution.strategy,
             "model": solution.model,
             "seed": solution.seed,

@@ -46,6 +46,8 @@ class Order:
         chats: Whether the policy's server is called by chats, for tools or pictures.
         notes: What the reply reports of fields without effect.
         keep_trace: Whether the trace is kept for the client.
+        links: The orders of the links of a chain, where the preset has a risk: this one, and those that it escalates to. Each has a
+            budget of its own, and `budget` is their sum.
         on_end: A function that is called with the search when it is over; None: none.
     """
 
@@ -62,6 +64,7 @@ class Order:
     chats: bool = False
     notes: tuple[str, ...] = ()
     keep_trace: bool = True
+    links: tuple[Order, ...] = ()
     on_end: Callable[[RunningSearch], None] | None = None
 
     def with_end(self, on_end: Callable[[RunningSearch], None]) -> Order:

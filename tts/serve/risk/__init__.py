@@ -1,0 +1,1 @@
+"""Presets with a risk: chains of links that abstain, and their calibration."""

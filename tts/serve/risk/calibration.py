@@ -1,0 +1,77 @@
+"""Calibrates a preset of a gateway, with those that it escalates to, on problems with reference answers."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+from tts.errors import ConfigError
+from tts.experiments.run.candidates import judge_answer
+from tts.randomness import hash64
+from tts.serve.config import GatewayConfig
+from tts.serve.gateway import Gateway
+from tts.serve.orders import order_of
+from tts.serve.risk.chains import prepared_run
+from tts.serve.searches import Order
+from tts.serve.wire.request import SearchRequest
+from tts.solver.model_cache import LOOP
+from tts.solver.thresholds import ProblemOutcomes, Thresholds
+from tts.types import Message, Problem
+
+_AT_ONCE = 64  # searches
+
+
+def calibrate_preset(config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float = 0.05) -> Thresholds:
+    """Return thresholds of a preset and of those that it escalates to. Each link answers every problem once.
+
+    Args:
+        config: The configuration of the gateway.
+        name: The preset, as clients name it.
+        problems: The calibration problems, with reference answers; they are not to be reported on.
+        risk: The share of given answers that may be wrong, above 0 and below 1.
+        delta: The probability that it is exceeded, above 0 and below 1.
+
+    Raises:
+        ConfigError: The preset is unknown; a problem has no reference answer; the problems are too few; or no threshold keeps the risk.
+    """
+    if not problems or any(problem.answer is None for problem in problems):
+        without = sum(problem.answer is None for problem in problems)
+        raise ConfigError(f"{without} of {len(problems)} problems have no reference answer, but all need one to calibrate by")
+    return asyncio.run(_calibrated(config, name, problems, risk, delta))
+
+
+async def _calibrated(config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float) -> Thresholds:
+    gateway = Gateway(config.model_copy(update={"store": None, "keys": None, "accounts": {}, "operators": []}), calibrates=True)
+    try:
+        gateway.offers.get(name)
+        names = [str(problem.id or problem.text) for problem in problems]
+        links = [await _outcomes(gateway, link, problems) for link in gateway.offers.links(gateway.offers.get(name))]
+        return Thresholds.calibrate(names, links, risk, delta)
+    finally:
+        await gateway.close()
+
+
+async def _outcomes(gateway: Gateway, link: str, problems: Sequence[Problem]) -> ProblemOutcomes:
+    """Return what one link answers to the problems."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+    offer = gateway.offers.get(link)
+    records, task = gateway.offers.servers[offer.model].records[0], gateway.offers.task(offer)
+
+    def order(problem: Problem) -> Order:
+        messages = (Message("user", problem.prompt),) if isinstance(problem.prompt, str) else problem.prompt
+        return order_of(SearchRequest(model=link, messages=messages, seed=hash64("calibration", problem.text) % 2**31), gateway)
+
+    async def outcome(problem: Problem) -> tuple[float, bool]:
+        async with gate:
+            asked = order(problem)
+            solution = await LOOP.wait(prepared_run(asked, asked.budget, records, gateway.cache).solve())
+        if solution.error is not None:
+            raise solution.error
+        right = await asyncio.to_thread(judge_answer, solution.answer, task, problem)
+        return (math.nan if solution.answer is None else solution.confidence), bool(right)
+
+    first = order(problems[0])
+    use = prepared_run(first, first.budget, records, gateway.cache).use
+    found = await asyncio.gather(*map(outcome, problems))
+    return ProblemOutcomes(use=use, confidences=[one[0] for one in found], right=[one[1] for one in found])

@@ -1,0 +1,119 @@
+"""Chains: a preset with a risk, and those that are asked where it is not sure enough. One budget pays all links."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tts.budget.account import Account
+from tts.budget.budget import Budget
+from tts.budget.ledger import sum_usage
+from tts.errors import TTSError
+from tts.models.record import ModelRecord
+from tts.serve.failures import api_error
+from tts.serve.offers import Offer, Offers
+from tts.serve.searches import Order
+from tts.serve.wire.request import SearchRequest
+from tts.solver.model_cache import ModelCache
+from tts.solver.problem_run import ProblemRun
+from tts.solver.risk import RiskLimit
+from tts.solver.solver import Solver
+from tts.solver.thresholds import Thresholds
+from tts.types import Solution
+
+_OWN = {"temperature": None, "top_p": None, "top_k": None, "max_tokens": None, "thinking_tokens": None, "effort": ""}
+
+
+def prepared_run(order: Order, budget: Budget | Account, records: Mapping[str, ModelRecord], cache: ModelCache) -> ProblemRun:
+    """Return the run of an order, not begun.
+
+    Args:
+        order: The order.
+        budget: What pays.
+        records: The models by role, on one server.
+        cache: Where loaded models stay.
+    """
+    settings = order.offer.settings
+    solver = Solver(
+        records, settings.verifiers if order.verifier is None else order.verifier, task=order.task, sampling=order.sampling,
+        expected_tokens=settings.expected_tokens, on_error="keep", keep=cache,
+    )  # fmt: skip
+    return solver.prepared(order.problem, budget, strategy=order.strategy, seed=order.seed)
+
+
+def as_calibrated(request: SearchRequest) -> SearchRequest:
+    """Return a request for a preset with a risk: what would change its sampling or its budget has no effect, and is reported."""
+    given = [name for name, none in _OWN.items() if getattr(request, name) != none]
+    notes = tuple(f"{request.name_of(name)} had no effect: the risk of this preset holds for its own sampling" for name in given)
+    changes: dict[str, Any] = {**_OWN, "notes": (*request.notes, *notes)}
+    return dataclasses.replace(request, **changes)
+
+
+class CalibratedChains:
+    """The thresholds of presets with a risk.
+
+    Args:
+        offers: The models and presets.
+        cache: Where loaded models stay.
+
+    Raises:
+        ConfigError: A file cannot be read, or does not keep the risk of its preset.
+    """
+
+    def __init__(self, offers: Offers, cache: ModelCache) -> None:
+        self._offers, self._cache = offers, cache
+        self._thresholds: dict[str, Thresholds] = {}
+        for name, offer in offers.by_name.items():
+            if offer.preset.risk is not None and offer.preset.calibration is not None:
+                found = Thresholds.read(offer.preset.calibration)
+                found.check_risk(offer.preset.risk)
+                self._thresholds[name] = found
+
+    def check(self, order: Order) -> None:
+        """Refuse, before anything is reserved, an order that is another use than its calibration is of.
+
+        Raises:
+            ApiError: 400, the text names what differs.
+        """
+        for place, link in enumerate(order.links):
+            records = self._offers.servers[link.offer.model].records[0]
+            try:
+                self.limit(order.offer, place, prepared_run(link, link.budget, records, self._cache), of=len(order.links))
+            except TTSError as failure:
+                raise api_error(failure, "model") from None
+
+    def limit(self, offer: Offer, place: int, run: ProblemRun, *, of: int) -> RiskLimit:
+        """Return when a link of a preset abstains.
+
+        Args:
+            offer: The preset.
+            place: The place of the link.
+            run: The run of the link.
+            of: The number of links.
+
+        Raises:
+            ConfigError: It is another use than the calibration is of.
+        """
+        assert offer.preset.risk is not None, "links have a risk"
+        return RiskLimit(offer.preset.risk, self._thresholds[offer.name].threshold(run.use, place, of))
+
+
+def with_earlier(earlier: Sequence[tuple[str, Solution]], name: str, solution: Solution) -> Solution:
+    """Return the solution of the link that answers, with the costs and reasons of those that were asked before.
+
+    Args:
+        earlier: The links that abstained, with their solutions.
+        name: The link that answers.
+        solution: Its solution.
+    """
+    if not earlier:
+        return solution
+    asked = [*earlier, (name, solution)]
+    usage = sum_usage([one.usage for _, one in asked])
+    warnings = (*(f"{link}: {one.abstained}" for link, one in earlier), *solution.warnings)
+    trace = solution.trace
+    if trace is not None:
+        calls = [dataclasses.replace(call, model=f"{link} {call.model}".strip()) for link, one in asked for call in one.trace.calls]
+        trace = dataclasses.replace(trace, calls=tuple(calls), usage=usage, warnings=warnings)
+    return dataclasses.replace(solution, usage=usage, warnings=warnings, trace=trace)
