@@ -96,7 +96,7 @@ def test_choices_among_methods_are_told_apart():
             )
         }  # fmt: skip
 
-    test = {"A*": curve(1, 1, 0, 0), "REBASE": curve(0, 1, 1, 0), "auto": curve(1, 1, 1, 0)}
+    test = {"A*": curve(1, 1, 0, 0), "REBASE": curve(0, 1, 1, 0), "auto": curve(1, 1, 1, 0), "REBASE, n = 8": curve(0, 1, 0, 0)}
     validation = {"A*": curve(0, 0, 0, 0), "REBASE": curve(1, 0, 0, 0)}
     found = {row.name: row for row in countdown.rows(test, validation)}
     assert found[countdown.BEST].chosen == {124: "REBASE"}
@@ -106,3 +106,4 @@ def test_choices_among_methods_are_told_apart():
     text = "\n".join(countdown.page(list(found.values()), [124], 4, "python -m x"))
     assert "at most 2 points below the best single method at 124 tokens in the mean" in text
     assert "(REBASE)" in text
+    assert "Minus REBASE with n = 8: +25.0 [" in text
