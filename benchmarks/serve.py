@@ -1,13 +1,14 @@
 """What the gateway costs beside `asolve`, in processor time and in latency, on the toy, in one run.
 
-    python -m benchmarks.serve [--requests 400] [--rounds 7] [--connections 1 8 32] [--smoke]
+    python -m benchmarks.serve [--requests 400] [--rounds 7] [--connections 1 8 32] [--store FILE] [--before FOLDER] [--smoke]
 
 Two processes solve the same problems with the same seeds, in turn. One calls `tts.asolve`, with as many calls at once as there are
 connections. The other is `tts serve`, started as users start it; it keeps traces in memory as it does by default, and its clients are in
 a third process. Milliseconds of processor time are those of the whole process, a request. Latency is from the call, or the first byte
 that is sent, to the last byte of the reply; connections that are not kept alive are opened within it. Each cell is the median of the
 rounds, with the least and the greatest. What a request costs beyond `asolve` is the median of the rounds' differences. The row "model
-list" is a request without a search: the latency of HTTP alone.
+list" is a request without a search: the latency of HTTP alone. `--store` keeps searches and accounts in a file, as several workers need it.
+`--before` names a checkout of another version, whose `asolve` and chat are measured in turn with the others.
 """
 
 from __future__ import annotations
@@ -35,11 +36,19 @@ CONFIG = {"models": {"toy": {"strategy": PLAN, "budget": BUDGET}}}  # as YAML, o
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to ask. path: of the endpoint; "" for `asolve`. body: of the request with a number; None: a GET."""
+    """A way to ask.
+
+    Args:
+        name: The name of the row.
+        path: The path of the endpoint; "": `asolve`.
+        body: The body of the request with a number; None: a GET.
+        is_before: Whether the other version is asked.
+    """
 
     name: str
     path: str = ""
     body: Callable[[int], dict[str, Any]] | None = None
+    is_before: bool = False
 
 
 def question(number: int) -> str:
@@ -68,6 +77,11 @@ KINDS = (
     Kind("Responses, streamed", "/v1/responses", lambda number: responses(number, stream=True)),
     Kind("Messages", "/v1/messages", lambda number: message(number, stream=False)),
     Kind("Messages, streamed", "/v1/messages", lambda number: message(number, stream=True)),
+)
+BEFORE = (
+    Kind("asolve, before", is_before=True),
+    Kind("chat, before", "/v1/chat/completions", lambda number: chat(number, stream=False), is_before=True),
+    Kind("chat, streamed, before", "/v1/chat/completions", lambda number: chat(number, stream=True), is_before=True),
 )
 
 
@@ -120,8 +134,12 @@ async def timed(first: int, count: int, workers: list[Callable[[int], Awaitable[
 
 
 @contextmanager
-def started(*command: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen([sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def started(*command: str, folder: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """Run a module of Python; `folder`: the checkout that it is of, None: this one."""
+    environment = {**os.environ, **({} if folder is None else {"PYTHONPATH": str(folder)})}
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment
+    )
     try:
         yield process
     finally:
@@ -185,21 +203,38 @@ async def ask(port: int, kind: Kind, first: int, count: int, at_once: int, *, ke
     return seconds
 
 
-def measure(requests: int, rounds: int, at_once: int, *, kept: bool) -> dict[str, list[Measured]]:
-    """Return the rounds of each kind; a first round is not counted."""
-    rows: dict[str, list[Measured]] = {kind.name: [] for kind in KINDS}
-    with ExitStack() as held:
-        file = Path(held.enter_context(TemporaryDirectory())) / "gateway.yaml"
-        file.write_text(json.dumps(CONFIG))
-        solver = held.enter_context(started("benchmarks.serve", "--child"))
-        gateway = held.enter_context(started("tts", "serve", "--port", "0", "--config", str(file)))
+@contextmanager
+def version(config: Path, folder: Path | None) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str], int]]:
+    """Start the two processes of a version; gives that which solves, the gateway and its port."""
+    with (
+        started("benchmarks.serve", "--child", folder=folder) as solver,
+        started("tts", "serve", "--port", "0", "--config", str(config), folder=folder) as gateway,
+    ):
         port = int(next_line(gateway).rpartition(":")[2].partition("/")[0])
         next_line(gateway)
+        yield solver, gateway, port
+
+
+def measure(
+    requests: int, rounds: int, at_once: int, *, kept: bool, store: Path | None = None, before: Path | None = None
+) -> dict[Kind, list[Measured]]:
+    """Return the rounds of each kind; a first round is not counted."""
+    kinds = (*KINDS, *(BEFORE if before is not None else ()))
+    rows: dict[Kind, list[Measured]] = {kind: [] for kind in kinds}
+    with ExitStack() as held:
+        file = Path(held.enter_context(TemporaryDirectory())) / "gateway.yaml"
+        file.write_text(json.dumps(CONFIG | ({} if store is None else {"store": str(store.absolute())})))
+        versions = {False: held.enter_context(version(file, None))}
+        if before is not None:
+            old = file.with_name("before.yaml")
+            old.write_text(json.dumps(CONFIG))
+            versions[True] = held.enter_context(version(old, before.absolute()))
         for number in range(rounds + 1):
             first = number * requests
-            for kind in KINDS:
+            for kind in kinds:
+                solver, gateway, port = versions[kind.is_before]
                 process = gateway if kind.path else solver
-                before = processor_s(process)
+                spent_before = processor_s(process)
                 if kind.path:
                     seconds = asyncio.run(ask(port, kind, first, requests, at_once, kept=kept))
                 else:
@@ -207,9 +242,9 @@ def measure(requests: int, rounds: int, at_once: int, *, kept: bool) -> dict[str
                     solver.stdin.write(f"{first} {requests} {at_once}\n")
                     solver.stdin.flush()
                     seconds = json.loads(next_line(solver))
-                spent = processor_s(process) - before
-                rows[kind.name].append(Measured(1000 * spent / requests, [1000 * one for one in seconds]))
-    return {name: values[1:] for name, values in rows.items()}
+                spent = processor_s(process) - spent_before
+                rows[kind].append(Measured(1000 * spent / requests, [1000 * one for one in seconds]))
+    return {kind: values[1:] for kind, values in rows.items()}
 
 
 def main() -> None:
@@ -218,6 +253,8 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--store", type=Path, help="the file in which the gateway keeps searches and accounts; else in memory")
+    parser.add_argument("--before", type=Path, metavar="FOLDER", help="a checkout of another version")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--smoke", action=Smoke, sizes={"requests": 8, "rounds": 2, "connections": [1, 4]})
     options = parser.parse_args()
@@ -228,13 +265,14 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for at_once in options.connections:
         for kept in (True, False):
-            rows = measure(options.requests, options.rounds, at_once, kept=kept)
-            for name, values in rows.items():
-                print(f"| {at_once}, {'kept' if kept else 'new'} | {name} | {' | '.join(cells(values, rows['asolve']))} |", flush=True)
+            rows = measure(options.requests, options.rounds, at_once, kept=kept, store=options.store, before=options.before)
+            for kind, values in rows.items():
+                base = rows[BEFORE[0] if kind.is_before else KINDS[0]]
+                print(f"| {at_once}, {'kept' if kept else 'new'} | {kind.name} | {' | '.join(cells(values, base))} |", flush=True)
 
 
 def cells(values: list[Measured], base: list[Measured]) -> list[str]:
-    """Return the cells of a row; `base`: the rounds of `asolve`."""
+    """Return the cells of a row; `base`: the rounds of its version's `asolve`."""
     pairs = list(zip(values, base, strict=True))
     return [
         spread([one.processor_ms for one in values]),

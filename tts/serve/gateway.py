@@ -26,7 +26,7 @@ from tts.serve.offers import Offers
 from tts.serve.risk.chains import CalibratedChains, prepared_run, with_earlier
 from tts.serve.searches import Job, Joining, Order, RunningSearch
 from tts.serve.spending.accounts import Accounts, SharedAccount, amounts_of, spent_of
-from tts.serve.spending.books import LOOK_S, Part, RequestEntry, SharedBooks
+from tts.serve.spending.books import DEAD_S, LOOK_S, Part, RequestEntry, SharedBooks
 from tts.solver import telemetry
 from tts.solver.model_cache import LOOP, ModelCache
 from tts.types import Solution
@@ -76,6 +76,7 @@ class Gateway:
         self.books = SharedBooks(now, config.store, worker)
         self._loop: asyncio.AbstractEventLoop | None = None  # as soon as it serves
         self._life: asyncio.Task[None] | None = None
+        self._shown_at = now()  # when other workers were told of this one
         self._writing: set[asyncio.Future[None]] = set()  # finished searches on their way to the archive
         self._joining = Joining()
         self._closing = False
@@ -96,15 +97,14 @@ class Gateway:
 
     async def _keep_alive(self) -> None:
         """Show life until cancelled, and end the searches that other workers ask to end."""
-        shown_at = self.now()
         while True:
             await asyncio.sleep(LOOK_S if self.running and self.books.is_shared else _SHOW_S)
             try:
                 for number in self.books.to_end() if self.running else ():
                     if (search := self.running.get(number)) is not None:
                         search.cancel(ended_by_client())
-                if not 0 <= self.now() - shown_at < _SHOW_S:
-                    shown_at = self.now()
+                waited = self.now() - self._shown_at
+                if waited < 0 or (waited >= _SHOW_S and self.metrics.has_changed) or waited >= DEAD_S / 6:
                     self.show_life()
             except sqlite3.Error as failure:
                 LOG.error("the store cannot be used: %s", failure)
@@ -116,6 +116,7 @@ class Gateway:
             "searches_waiting": self.admission.waiting,
             "tokens_held": self.books.held.total(),
         }
+        self._shown_at = self.now()
         self.books.show_life(self.metrics.counts(), gauges)
 
     def read_keys_again(self) -> None:

@@ -21,13 +21,19 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """What this process has counted since it began. Searches and completions are counted once, when their books are closed."""
+    """What this process has counted since it began. Searches and completions are counted once, when their books are closed.
+
+    Attributes:
+        has_changed: Whether anything was counted since `counts` was last called.
+    """
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, Labels]] = Counter()
+        self.has_changed = False
 
     def reply(self, status: int) -> None:
         """Count a reply."""
+        self.has_changed = True
         self._counts["tts_replies_total", (("status", str(status)),)] += 1
 
     def search(self, search: RunningSearch, end: str, seconds: float) -> None:
@@ -38,6 +44,7 @@ class Metrics:
             end: "done", "failed" or "cancelled".
             seconds: The seconds from its request on.
         """
+        self.has_changed = True
         model = ("model", search.order.offer.name)
         self._counts["tts_searches_total", (model, ("end", end))] += 1
         self._counts[_SECONDS, (("bucket", str(bisect.bisect_left(_BOUNDS_S, seconds))),)] += 1
@@ -56,6 +63,7 @@ class Metrics:
             cost: What the model did.
             spent: The tokens that its account has booked.
         """
+        self.has_changed = True
         self._counts["tts_completions_total", (("model", model),)] += 1
         for kind, tokens in (("prompt", cost.computed), ("generated", cost.generated)):
             self._counts["tts_tokens_total", (("model", model), ("kind", kind))] += tokens
@@ -63,6 +71,7 @@ class Metrics:
 
     def counts(self) -> dict[str, float]:
         """Return the counts by names that `metrics_text` reads."""
+        self.has_changed = False
         return {json.dumps(key): count for key, count in self._counts.items()}
 
 

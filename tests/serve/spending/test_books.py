@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.serve.asking import QUESTION, serving, spent_tokens, url_of
@@ -146,6 +148,42 @@ def test_a_worker_waits_for_what_another_holds(tmp_path):
         assert waiting.is_held
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_limit_is_ever_passed(tmp_path, seed):
+    """Three workers hold, spend, wait and are buried at random: what is spent and held never passes a limit, and no spend is lost."""
+    draw, path, clock = np.random.default_rng(seed), str(tmp_path / "store"), Clock()
+    workers = [SharedBooks(clock, path, name) for name in "abc"]
+    account = SharedAccount("a", {"tokens": 200, "usd": 10**19})
+    held: list[tuple[int, Part]] = []
+    booked: Counter[str] = Counter()
+
+    def check() -> None:
+        spent, holds = workers[0].spent(account), workers[0].held_of(account)
+        assert {unit: spent.get(unit, 0) for unit in account.limits} == {unit: booked[unit] for unit in account.limits}
+        assert all(spent.get(unit, 0) + holds.get(unit, 0) <= limit for unit, limit in account.limits.items())
+
+    for number in range(200):
+        place = int(draw.integers(3))
+        limits = {"tokens": int(draw.integers(1, 41)), "usd": int(draw.integers(1, 10**18))}
+        if draw.random() < 0.5:
+            with suppress(ApiError):
+                part = workers[place].reserve(RequestEntry(name=str(number), owner="o", client="c", account=account), limits)
+                held += [(place, part)] if part.is_held else []
+        elif held and draw.random() < 0.9:
+            place, part = held.pop(int(draw.integers(len(held))))
+            spent = {unit: int(draw.integers(limit // 4 + 1)) for unit, limit in part.amounts.items()}
+            part.close(spent)
+            booked.update(spent)
+        elif number % 7 == 0:
+            workers[(place + 1) % 3].bury("abc"[place])
+            for _, part in (one for one in held if one[0] == place):
+                booked.update(part.amounts)
+                part.close({"tokens": 1})  # it was not dead
+            held = [one for one in held if one[0] != place]
+        check()
+    assert booked["tokens"] > 100
 
 
 async def ten(ask: Ask) -> Answer:
