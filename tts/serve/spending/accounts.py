@@ -54,12 +54,12 @@ class SharedAccount:
             budget: The budget.
             named: Whether the request names it. A default is lowered to what the account has in all.
         """
-        limits = {**self.request, **budget.limits}
+        given = budget.limits
+        limits = {**self.request, **given}
         if not named:
-            limits = {
-                unit: min(limit, given_of(unit, self.limits[unit])) if unit in self.limits else limit for unit, limit in limits.items()
-            }
-        return Budget(**limits)  # pyright: ignore[reportArgumentType]
+            for unit, limit in self.limits.items():
+                limits[unit] = min(limits[unit], given_of(unit, limit))
+        return budget if limits == given else Budget(**limits)  # pyright: ignore[reportArgumentType]
 
 
 class Accounts:

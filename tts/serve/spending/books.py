@@ -201,8 +201,9 @@ class SharedBooks:
         return [name for (name,) in self._file.execute("SELECT name FROM requests WHERE worker = ? AND ends", (self._worker,))]
 
     def forget(self, name: str) -> None:
-        """Drop a request that is over."""
-        self._file.execute("DELETE FROM requests WHERE name = ?", (name,))
+        """Drop a request that is over; where no other worker sees it, `settle` has done so."""
+        if self.is_shared:
+            self._file.execute("DELETE FROM requests WHERE name = ?", (name,))
 
     # Accounts -------------------------------------------------------------------------------------------------------------------
 
@@ -285,15 +286,20 @@ class SharedBooks:
         entry, was_held = part.entry, part.is_held
         part.is_held = False
         with self._transaction():
-            freed = self._file.execute(
-                "UPDATE requests SET amounts = NULL WHERE name = ? AND worker = ? AND amounts IS NOT NULL", (entry.name, self._worker)
-            ).rowcount
-            if freed:  # else this worker was taken for dead, and all that was held is booked
+            if self._free(entry.name, was_held=was_held):  # else this worker was taken for dead, and all that was held is booked
                 self._book(entry.account, entry.client, {unit: amount for unit, amount in spent.items() if amount})
         if was_held:
             self.held[entry.account.name] -= part.amounts.get("tokens", 0)
             self.held += Counter()  # drops names that hold nothing
         self._wake(entry.account.name)
+
+    def _free(self, name: str, *, was_held: bool) -> bool:
+        """Let a request hold nothing; return whether the books have what it held."""
+        if self.is_shared:
+            held = "name = ? AND worker = ? AND amounts IS NOT NULL"
+            return self._file.execute(f"UPDATE requests SET amounts = NULL WHERE {held}", (name, self._worker)).rowcount > 0
+        self._file.execute("DELETE FROM requests WHERE name = ?", (name,))
+        return was_held
 
     def _try(self, part: Part) -> bool:
         with self._transaction():
@@ -344,6 +350,9 @@ class SharedBooks:
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
+        if not self.is_shared:  # nobody else reads what is half done
+            yield
+            return
         with self._file:
             self._file.execute("BEGIN IMMEDIATE")
             yield
