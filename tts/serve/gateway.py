@@ -35,6 +35,7 @@ LOG = get_logger("tts.serve")
 T = TypeVar("T")
 _ASIDE = 2  # threads for tokenizers
 _QUESTION = 2000  # characters of a question that other workers show
+_WRITTEN_S = 0.02  # between two looks at what another worker writes
 _SHOW_S = 1.0  # between two signs of life
 
 
@@ -277,7 +278,7 @@ class Gateway:
         if search.order.on_end is not None:
             search.order.on_end(search)
         search.wake()
-        writing = self._writing - earlier  # until it is written, other workers see the search as under way
+        writing = self._writing - earlier  # until it is written, other workers that look for it wait
         if not writing:
             self.books.forget(search.number)
 
@@ -379,6 +380,8 @@ class Gateway:
             number: The number of the search.
         """
         await self.written()
+        while self.books.is_being_written(owner, number):
+            await asyncio.sleep(_WRITTEN_S)
         try:
             return await asyncio.to_thread(read, owner, number)
         except TTSError as failure:  # of the operator's file, which a client need not know

@@ -25,11 +25,12 @@ from tts.serve.spending.accounts import SharedAccount, given_of, written
 DEAD_S: Final = 30.0  # seconds without a sign of life, after which what a worker held counts as spent
 LOOK_S: Final = 0.1  # between two looks at what other workers do
 _WAIT_S = 30.0  # for other processes
+_GOES_ON, _SHALL_END, _IS_OVER = range(3)  # phases of a request
 _GONE = ""  # the worker under which the counts of all that have ended are kept
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS spends (account TEXT, client TEXT, begins REAL, amounts TEXT, PRIMARY KEY (account, client, begins))",
     "CREATE TABLE IF NOT EXISTS requests (name TEXT PRIMARY KEY, worker TEXT, owner TEXT, client TEXT, account TEXT, hours REAL, "
-    "amounts TEXT, about TEXT, ends INTEGER)",
+    "amounts TEXT, about TEXT, phase INTEGER)",
     "CREATE INDEX IF NOT EXISTS requests_by_account ON requests (account)",
     "CREATE TABLE IF NOT EXISTS processes (worker TEXT PRIMARY KEY, seen_at REAL, counts TEXT, gauges TEXT)",
 )
@@ -182,10 +183,17 @@ class SharedBooks:
         """Return a client's request that another worker works on; None where there is none."""
         if not self.is_shared:
             return None
-        found = self._entries("owner = ? AND worker != ? AND about != '{}' AND name = ?", owner, self._worker, name)
+        found = self._entries(
+            "owner = ? AND worker != ? AND about != '{}' AND name = ? AND phase != ?", owner, self._worker, name, _IS_OVER
+        )
         return found[0] if found else None
 
-    def _entries(self, condition: str, *values: str) -> list[RequestEntry]:
+    def is_being_written(self, owner: str, name: str) -> bool:
+        """Return whether a client's request is over, but another worker still writes it into the archive."""
+        query = "SELECT 1 FROM requests WHERE owner = ? AND name = ? AND worker != ? AND phase = ?"
+        return self.is_shared and self._file.execute(query, (owner, name, self._worker, _IS_OVER)).fetchone() is not None
+
+    def _entries(self, condition: str, *values: str | int) -> list[RequestEntry]:
         rows = self._file.execute(f"SELECT name, owner, client, account, about FROM requests WHERE {condition}", values)
         return [
             RequestEntry(name=name, owner=owner, client=client, account=SharedAccount(account, {}), about=json.loads(about))
@@ -194,11 +202,12 @@ class SharedBooks:
 
     def ask_end(self, owner: str, name: str) -> None:
         """Ask the worker of a client's request to end it."""
-        self._file.execute("UPDATE requests SET ends = 1 WHERE owner = ? AND name = ?", (owner, name))
+        self._file.execute("UPDATE requests SET phase = ? WHERE owner = ? AND name = ? AND phase = ?", (_SHALL_END, owner, name, _GOES_ON))
 
     def to_end(self) -> list[str]:
         """Return the names of this worker's requests that another worker asks to end."""
-        return [name for (name,) in self._file.execute("SELECT name FROM requests WHERE worker = ? AND ends", (self._worker,))]
+        query = "SELECT name FROM requests WHERE worker = ? AND phase = ?"
+        return [name for (name,) in self._file.execute(query, (self._worker, _SHALL_END))]
 
     def forget(self, name: str) -> None:
         """Drop a request that is over; where no other worker sees it, `settle` has done so."""
@@ -282,7 +291,7 @@ class SharedBooks:
             self._wake(name)
 
     def settle(self, part: Part, spent: Amounts) -> None:
-        """Free what is held for a request that is over, and book what it has spent; other workers see it until `forget`."""
+        """Free what is held for a request that is over, and book what it has spent; others know that it is written until `forget`."""
         entry, was_held = part.entry, part.is_held
         part.is_held = False
         with self._transaction():
@@ -296,8 +305,10 @@ class SharedBooks:
     def _free(self, name: str, *, was_held: bool) -> bool:
         """Let a request hold nothing; return whether the books have what it held."""
         if self.is_shared:
-            held = "name = ? AND worker = ? AND amounts IS NOT NULL"
-            return self._file.execute(f"UPDATE requests SET amounts = NULL WHERE {held}", (name, self._worker)).rowcount > 0
+            held = "SELECT 1 FROM requests WHERE name = ? AND worker = ? AND amounts IS NOT NULL"
+            is_held = self._file.execute(held, (name, self._worker)).fetchone() is not None
+            self._file.execute("UPDATE requests SET amounts = NULL, phase = ? WHERE name = ?", (_IS_OVER, name))
+            return is_held
         self._file.execute("DELETE FROM requests WHERE name = ?", (name,))
         return was_held
 
@@ -319,8 +330,8 @@ class SharedBooks:
 
     def _put_request(self, entry: RequestEntry, amounts: str | None) -> None:
         account = entry.account
-        row = (entry.name, self._worker, entry.owner, entry.client, account.name, account.hours, amounts, json.dumps(entry.about))
-        self._file.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)", row)
+        row = (entry.name, self._worker, entry.owner, entry.client, account.name, account.hours, amounts, json.dumps(entry.about), _GOES_ON)
+        self._file.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def _refuse_if_spent(self, part: Part) -> None:
         account = part.entry.account
