@@ -66,6 +66,20 @@ def test_phases_sum_to_the_ledger_where_models_have_prices() -> None:
     assert sum(dollars) == pytest.approx(solution.usage.usd)
 
 
+def test_each_arm_of_a_fusion_is_booked_to_its_model_at_its_price() -> None:
+    models = {"policy": priced(writer, 1), "second": priced(writer, 3), "judge": priced(writer, 10)}
+    strategy = "archon(n=2, writers=['policy', 'second'], layers=['generate', 'fuse'], aggregator='judge')"
+    with tts.Solver(models, task="math", strategy=strategy) as solver:
+        solution = solver.solve("What is 2 + 2?", {"samples": 5, "tokens": 4000})
+    check_sums(solution)
+    phases = {phase.role: phase for phase in solution.receipt().phases}
+    assert {*phases} == {"policy", "second", "judge"}
+    assert phases["policy"].tokens == phases["second"].tokens == 40
+    for role, price in (("policy", 1), ("second", 3), ("judge", 10)):
+        phase = phases[role]
+        assert phase.usd == pytest.approx((phase.prompt_tokens + 2 * phase.tokens) * price * 1e-6)
+
+
 def check_sums(solution: tts.Solution) -> None:
     receipt, total = solution.receipt(), sum_usage([call.usage for call in solution.trace.calls])
     assert sum(phase.calls for phase in receipt.phases) == len(solution.trace.calls)

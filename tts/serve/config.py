@@ -89,6 +89,25 @@ class Preset(Section):
         return self
 
 
+class Fusion(Section):
+    """Several models that write, and one that fuses what they wrote.
+
+    Args:
+        models: The models that write, by their names for clients; two at least.
+        judge: The model that reads all their solutions and writes the answer.
+        n: The solutions of each model.
+    """
+
+    models: list[str] = Field(min_length=2)
+    judge: str
+    n: int = Field(default=1, ge=1)
+
+    @property
+    def strategy(self) -> str:
+        """The strategy, in which the judge is the policy, and the others have roles by their names."""
+        return f"archon(n={self.n}, writers={self.models!r}, layers=['generate', 'fuse'], aggregator='policy')"
+
+
 class GatewayModel(ModelConfig):
     """A model that is offered: keys of a study's model (model, url, backend, options, verifiers, sampling, settings), and these.
 
@@ -97,6 +116,7 @@ class GatewayModel(ModelConfig):
         budget: the budget where a request names none; None: one that pays each answer of the strategy in full.
         presets: by name.
         description: one line for people.
+        fusion: Models of this gateway that write and fuse together, in place of a model of its own; None: it is one model.
         url: servers of one model; a search goes to the one with the fewest searches in flight.
     """
 
@@ -104,6 +124,7 @@ class GatewayModel(ModelConfig):
     budget: BudgetGiven | None = None
     presets: dict[str, Preset] = Field(default_factory=dict[str, Preset])
     description: str = ""
+    fusion: Fusion | None = None
 
     @field_validator("presets")
     @classmethod
@@ -214,6 +235,7 @@ class GatewayConfig(Section):
         """Use the name of an entry as its `model`, where neither `model`, `url` nor `backend` is given."""
         if not isinstance(given, dict) or not isinstance(models := given.get("models"), dict):
             return given
+        models = {name: _as_fusion(name, one) for name, one in models.items()}
         named = {
             name: {"model": name, **(one or {})}
             if one is None or (isinstance(one, dict) and not {"model", "url", "backend"} & one.keys())
@@ -234,6 +256,7 @@ class GatewayConfig(Section):
                         f"the budget of {what} is {shown(budget)}, but limits.tokens is {self.limits.tokens}", hint="raise limits.tokens"
                     )
         _check_efforts(self.efforts)
+        _check_fusions(self)
         _check_chains(self)
         for name, account in self.accounts.items():
             _check_account(name, account, self.limits)
@@ -243,6 +266,30 @@ class GatewayConfig(Section):
                 hint="name a file as the store, for example store: searches.sqlite",
             )
         return self
+
+
+def _as_fusion(name: Any, given: Any) -> Any:
+    """Return the settings of a model; of a fusion with its judge as the model, and with its strategy.
+
+    Raises:
+        ConfigError: A fusion has a model, a server or a strategy of its own.
+    """
+    fusion: Any = given.get("fusion") if isinstance(given, dict) else None
+    if not isinstance(fusion, dict):
+        return given
+    made = Fusion.of(fusion, f"the fusion of {name}")
+    if wrong := {"model", "url", "backend", "strategy"} & given.keys():
+        raise ConfigError(f"{min(wrong)} of {name} is given beside its fusion, which has models and a strategy", hint="leave it out")
+    return {"model": made.judge, "strategy": made.strategy, **given}
+
+
+def _check_fusions(config: GatewayConfig) -> None:
+    """Refuse a fusion of models that are not offered, or are fusions themselves."""
+    plain = [name for name, model in config.models.items() if model.fusion is None]
+    for model in config.models.values():
+        for one in () if model.fusion is None else (*model.fusion.models, model.fusion.judge):
+            if one not in plain:
+                raise unknown_name("model of a fusion", one, plain)
 
 
 def chain_of(config: GatewayConfig, model: str, preset: str) -> list[str]:

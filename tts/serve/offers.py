@@ -115,7 +115,7 @@ class Offers:
 
     def __init__(self, config: GatewayConfig, cache: ModelCache) -> None:
         self._config, self._cache = config, cache
-        self.servers = {name: _servers(model) for name, model in config.models.items()}
+        self.servers = {name: _servers(model, config.models) for name, model in config.models.items()}
         self.by_name: dict[str, Offer] = {}
         for name, model in config.models.items():
             self.by_name[name] = Offer(name, name, Preset(description=model.description), model)
@@ -161,7 +161,11 @@ class Offers:
                     self._cache.backend(record)
 
 
-def _servers(model: GatewayModel) -> ModelServers:
+def _servers(model: GatewayModel, models: Mapping[str, GatewayModel]) -> ModelServers:
+    """Return the servers of a model; a fusion has the first server of each of its models."""
+    if model.fusion is not None:
+        roles = {"policy": model.fusion.judge, **{name: name for name in model.fusion.models}}
+        return ModelServers([{role: _servers(models[name], models).records[0]["policy"] for role, name in roles.items()}])
     found: list[dict[str, ModelRecord]] = []
     for url in model.url or [None]:
         resolved = {role: resolve(record, model.backend, url) for role, record in model.records().items()}
