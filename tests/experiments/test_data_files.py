@@ -211,7 +211,7 @@ def test_a_stored_study_that_calls_servers_runs_only_where_it_is_trusted(poisone
 def test_a_performance_model_names_registered_strategies_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = json.loads((FOLDER / "pocket-countdown.json").read_text())
     for text in (PLACE, f"best_of_n | medoid(embedder={PLACE!r})", "auto(model='canary.py')"):
-        curves = {**shipped["curves"], text: shipped["curves"]["rebase(n=8) | weighted"]}
+        curves = {**shipped["curves"], text: shipped["curves"]["rebase | weighted"]}
         Path("shared.json").write_text(json.dumps({**shipped, "curves": curves}))
         with pytest.raises(tts.ConfigError, match="--trust-places"):
             PerformanceModel.load("shared.json")
@@ -220,7 +220,7 @@ def test_a_performance_model_names_registered_strategies_alone(folder: Path, mon
         assert "--trust-places" in told("solve", "3 + 4", "--model", "toy", "--strategy", "auto(model='shared.json')")[1]
     assert not (folder / "sang").exists()
     monkeypatch.setenv(TRUST_PLACES, "1")
-    curves = {**shipped["curves"], "tests.search.places:Pair": shipped["curves"]["rebase(n=8) | weighted"]}
+    curves = {**shipped["curves"], "tests.search.places:Pair": shipped["curves"]["rebase | weighted"]}
     Path("shared.json").write_text(json.dumps({**shipped, "curves": curves}))
     assert "tests.search.places:Pair" in PerformanceModel.load("shared.json").curves
     assert tts.solve("3 + 4", 400, model="toy", verifier="toy", strategy="auto(model='shared.json')").usage.samples
