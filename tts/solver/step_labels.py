@@ -27,6 +27,7 @@ from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.solver.solver import Solver
+from tts.tasks.base import Task
 from tts.trace.export.filters import Filters
 from tts.trace.export.records import PathSample, SearchRows
 from tts.trace.export.writing import Exported, export_searches
@@ -141,17 +142,8 @@ def label_steps(
     reference = found.problem.answer
     if reference is None:
         raise ConfigError("the problem has no reference answer, but rollouts are judged by it", hint="give Problem(..., answer=...)")
-    run = solver.prepared(found.problem, Budget(samples=1), strategy="single")
-    task = run.task
-    verdicts: dict[str | None, bool] = {None: False}
-
-    def is_right(candidate: Candidate) -> bool:
-        answer = candidate.answer
-        if answer is not None and answer not in verdicts:
-            decided = task.decide(answer, reference)
-            verdicts[answer] = task.equivalent(answer, reference) if decided is None else decided
-        return verdicts[answer]
-
+    task = solver.prepared(found.problem, Budget(samples=1), strategy="single").task
+    is_right = _judge_of(task, reference)
     drawn = sorted(found.candidates, key=lambda one: one.index)
     paths = [tuple(task.split(one.trajectory.full_text)) for one in drawn]
     rights = [is_right(one) for one in drawn]
@@ -172,6 +164,20 @@ def label_steps(
         seed=seed,
         budget=spent.trace.budget,
     )
+
+
+def _judge_of(task: Task, reference: str) -> Callable[[Candidate], bool]:
+    """Return what judges candidates, each answer once."""
+    verdicts: dict[str | None, bool] = {None: False}
+
+    def is_right(candidate: Candidate) -> bool:
+        answer = candidate.answer
+        if answer is not None and answer not in verdicts:
+            decided = task.decide(answer, reference)
+            verdicts[answer] = task.equivalent(answer, reference) if decided is None else decided
+        return verdicts[answer]
+
+    return is_right
 
 
 @dataclass(frozen=True, kw_only=True)
