@@ -157,13 +157,9 @@ def label_steps(
         rollouts=sum(map(len, values.values())),
         usage=spent.usage,
         stopped_by=spent.stopped_by,
-        problem=found.problem,
-        prompt=task.prompt(found.problem.stripped()),
-        model=found.model,
-        origin=f"label_steps(k={k}, method={method!r}) of {found.strategy}",
-        seed=seed,
-        budget=spent.trace.budget,
-    )
+        problem=found.problem, prompt=task.prompt(found.problem.stripped()), model=found.model,
+        origin=f"label_steps(k={k}, method={method!r}) of {found.strategy}", seed=seed, budget=spent.trace.budget,
+    )  # fmt: skip
 
 
 def _judge_of(task: Task, reference: str) -> Callable[[Candidate], bool]:
