@@ -201,3 +201,9 @@ def test_the_second_wave_has_a_row_for_each_plan_and_budget(tmp_path: Path, chos
         table = page.partition(title)[2].partition("\n## ")[0]
         assert table.count("\n| `") == 2 * len(plans)
         assert table.count("| – | – | – |") == 2, "the first plan is held against nothing"
+
+
+def test_labels_by_rollouts_are_compared_with_exact_verdicts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    main_of("research.methods.step_labels", "--problems", "4", "--samples", "2", "--k", "2", monkeypatch=monkeypatch)
+    rows = [line for line in capsys.readouterr().out.splitlines() if ", k = 2 |" in line]
+    assert [row.split(",")[0] for row in rows] == ["| each", "| first_error"]
