@@ -29,6 +29,7 @@ from tts.cli.serve import serve, serve_model
 from tts.cli.solve import Solve, solve
 from tts.cli.strategies import strategies
 from tts.cli.verifiers import verifiers
+from tts.cli.workspace import workspace
 
 app = typer.Typer(
     help="Spend inference compute where it helps: search with language models under one hard budget.",
@@ -49,6 +50,7 @@ for _name, _command in COMMANDS.items():
     app.command(_name)(within_boundary(_command))
 app.add_typer(models, name="models")
 app.add_typer(verifiers, name="verifiers")
+app.add_typer(workspace, name="workspace")
 
 
 def _version(asked: bool) -> None:  # noqa: FBT001 - the form of a typer callback

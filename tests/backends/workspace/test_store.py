@@ -1,0 +1,360 @@
+"""States of a repository: forks and patches, and a repository of the user's that nothing changes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tts.backends.workspace.store import StateStore, clean
+from tts.errors import ConfigError, EngineError
+
+HOOKS = ("post-checkout", "pre-commit", "post-commit", "reference-transaction", "post-index-change")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=user", "-c", "user.email=user@localhost", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always")
+    return subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def snapshot(folder: Path) -> str:
+    """Return a digest of all files below a folder: names, modes, times of change, contents.
+
+    Times of objects are left out: git renews that of an object that it would write again, so that nobody prunes it.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        about = path.lstat()
+        changed = 0 if "objects" in path.parts else about.st_mtime_ns
+        digest.update(f"{path} {about.st_mode} {changed}\n".encode())
+        digest.update(os.readlink(path).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()
+
+
+@pytest.fixture
+def repo(tmp_path):
+    """A repository with branches, a stash, an untracked file, and hooks that would leave a mark."""
+    repo = tmp_path / "repo"
+    (repo / "src").mkdir(parents=True)
+    git(repo, "init", "--quiet", ".")
+    (repo / ".gitignore").write_text("*.log\n")
+    (repo / "src" / "add.py").write_text("def add(a, b):\n    return a - b\n")
+    (repo / "data.bin").write_bytes(bytes(range(256)))
+    git(repo, "add", ".")
+    git(repo, "commit", "--quiet", "-m", "first")
+    git(repo, "branch", "other")
+    (repo / "src" / "add.py").write_text("stash me\n")
+    git(repo, "stash")
+    (repo / "notes.txt").write_text("untracked\n")
+    for name in HOOKS:
+        hook = repo / ".git" / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/hook_ran\n")
+        hook.chmod(0o755)
+    return repo
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "workspaces"
+
+
+def test_a_patch_applies_to_the_users_repository(repo, folder):
+    before = snapshot(repo)
+    with StateStore(repo, folder=folder) as store:
+        fork = store.fork(store.root)
+        (fork.path / "src" / "add.py").write_text("def add(a, b):\n    return a + b\n")
+        (fork.path / "new.bin").write_bytes(b"\0\1\2" * 100)
+        (fork.path / "data.bin").unlink()
+        (fork.path / "run.log").write_text("ignored")
+        state = store.commit(fork)
+        patch = store.patch(state)
+    assert snapshot(repo) == before
+    assert not (repo.parent / "hook_ran").exists()
+    assert list(folder.glob("run-*")) == []
+    subprocess.run(["git", "apply"], cwd=repo, input=patch, check=True)
+    assert "a + b" in (repo / "src" / "add.py").read_text()
+    assert (repo / "new.bin").read_bytes() == b"\0\1\2" * 100
+    assert not (repo / "data.bin").exists()
+    assert not (repo / "run.log").exists()
+
+
+def test_a_state_is_forked_any_number_of_times_and_forks_do_not_meet(repo, folder):
+    with StateStore(repo, folder=folder) as store:
+        first = store.fork(store.root)
+        (first.path / "a").write_text("a")
+        state = store.commit(first)
+        forks = [store.fork(state) for _ in range(3)]
+        for number, fork in enumerate(forks):
+            assert (fork.path / "a").read_text() == "a"
+            (fork.path / "b").write_text(str(number))
+            git(fork.path, "checkout", "--quiet", "-b", "mine")
+            git(fork.path, "add", ".")
+            git(fork.path, "commit", "--quiet", "-m", "mine")
+            git(fork.path, "config", "core.hooksPath", "/nowhere")
+        states = [store.commit(fork) for fork in forks]
+        assert len({state.commit for state in states}) == 3
+        assert {state.parent for state in states} == {state.commit}
+        assert [store.patch(each, state).count(b"diff --git") for each in states] == [1, 1, 1]
+        assert all(b"a/a b/a" in store.patch(each) for each in states)
+
+
+def test_equal_files_are_equal_states(repo, folder):
+    with StateStore(repo, folder=folder) as store:
+        states = []
+        for _ in range(2):
+            fork = store.fork(store.root)
+            (fork.path / "a").write_text("a")
+            states.append(store.commit(fork))
+        assert states[0] == states[1]
+        assert store.commit(store.fork(store.root)).tree == store.root.tree
+
+
+def test_no_object_of_the_repository_is_copied(repo, folder):
+    with StateStore(repo, folder=folder) as store:
+        fork = store.fork(store.root)
+        (fork.path / "a").write_text("a")
+        store.commit(fork)
+        mine = [path for path in (store.folder / "states.git" / "objects").rglob("*") if path.is_file() and path.parent.name != "info"]
+        assert len(mine) == 3  # one file, one tree, one commit
+        assert not [path for path in (fork.path / ".git" / "objects").rglob("*") if path.is_file() and path.parent.name != "info"]
+
+
+def test_what_is_released_is_gone(repo, folder):
+    with StateStore(repo, folder=folder) as store:
+        fork = store.fork(store.root)
+        (fork.path / "locked").mkdir()
+        (fork.path / "locked" / "a").write_text("a")
+        (fork.path / "out").symlink_to(repo)
+        (fork.path / "locked").chmod(0o500)
+        state = store.commit(fork)
+        assert store.states() == sorted([store.root.commit, state.commit])
+        for _ in range(2):
+            store.release(state)
+            store.release(fork)
+            store.release(store.root)
+        assert store.states() == [store.root.commit]
+        assert not fork.path.exists()
+        assert (repo / "src").is_dir()
+
+
+def test_keys_forget_spaces_at_line_ends_and_nothing_else(repo, folder):
+    def key(text: str, mode: int = 0o644) -> str:
+        fork = store.fork(store.root)
+        (fork.path / "src" / "add.py").write_bytes(text.encode())
+        (fork.path / "src" / "add.py").chmod(mode)
+        return store.key(store.commit(fork))
+
+    with StateStore(repo, folder=folder) as store:
+        right = "def add(a, b):\n    return a + b\n"
+        assert key(right) == key(right.replace("\n", "  \r\n") + "\n\n")
+        assert key(right) != key(right.replace("    ", "  "))
+        assert key(right) != key(right, 0o755)
+        assert key("def add(a, b): \n    return a - b") == store.key(store.root)
+        fork = store.fork(store.root)
+        (fork.path / "data.bin").write_bytes(bytes(range(256)) + b" ")
+        assert store.key(store.commit(fork)) != store.key(store.root)
+
+
+def test_settings_of_a_fork_do_not_run(repo, folder):
+    mark = folder.parent / "ran"
+    with StateStore(repo, folder=folder) as store:
+        fork = store.fork(store.root)
+        for name, value in (("filter.x.clean", f"touch {mark}"), ("core.fsmonitor", f"touch {mark}"), ("diff.external", f"touch {mark}")):
+            git(fork.path, "config", name, value)
+        (fork.path / ".gitattributes").write_text("* filter=x diff=x\n")
+        (fork.path / "a").write_text("a")
+        store.patch(store.commit(fork))
+    assert not mark.exists()
+
+
+def test_a_fork_that_is_no_state_is_refused(repo, folder):
+    with StateStore(repo, folder=folder) as store:
+        nested = store.fork(store.root)
+        (nested.path / "sub").mkdir()
+        git(nested.path / "sub", "init", "--quiet", ".")
+        (nested.path / "sub" / "a").write_text("a")
+        git(nested.path / "sub", "add", ".")
+        git(nested.path / "sub", "commit", "--quiet", "-m", "nested")
+        with pytest.raises(EngineError, match="another repository in 'sub'"):
+            store.commit(nested)
+        gone = store.fork(store.root)
+        store.release(gone)
+        gone.path.symlink_to(repo)
+        with pytest.raises(EngineError, match="no folder any more"):
+            store.commit(gone)
+        store.release(gone)
+        assert (repo / "src").is_dir()
+
+
+def test_changes_are_refused_or_included(repo, folder):
+    (repo / "src" / "add.py").write_text("changed\n")
+    before = snapshot(repo)
+    with pytest.raises(ConfigError, match=r"changed tracked files, such as 'src/add.py'"):
+        StateStore(repo, folder=folder)
+    with StateStore(repo / "src", include_changes=True, folder=folder) as store:
+        path = store.fork(store.root).path
+        assert (path / "src" / "add.py").read_text() == "changed\n"
+        assert not (path / "notes.txt").exists()
+        assert store.untracked == ("notes.txt",)
+    assert snapshot(repo) == before
+    with pytest.raises(ConfigError, match="changes belong to HEAD"):
+        StateStore(repo, "stash@{0}", include_changes=True, folder=folder)
+
+
+def test_a_plain_folder_is_a_root(tmp_path, folder):
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "a").write_text("a")
+    before = snapshot(plain)
+    with StateStore(plain, folder=folder) as store:
+        assert (store.fork(store.root).path / "a").read_text() == "a"
+    assert snapshot(plain) == before
+    with pytest.raises(ConfigError, match="no repository of git"):
+        StateStore(plain, "main", folder=folder)
+
+
+def bad_bare(repo: Path) -> Path:
+    git(repo.parent, "clone", "--quiet", "--bare", str(repo), "bare")
+    return repo.parent / "bare"
+
+
+def bad_shallow(repo: Path) -> Path:
+    git(repo, "commit", "--quiet", "--allow-empty", "-m", "second")
+    git(repo.parent, "clone", "--quiet", "--depth=1", f"file://{repo}", "shallow")
+    return repo.parent / "shallow"
+
+
+def bad_submodule(repo: Path) -> Path:
+    git(repo, "submodule", "--quiet", "add", str(bad_bare(repo)), "sub")
+    git(repo, "commit", "--quiet", "-m", "submodule")
+    return repo
+
+
+def bad_pointer(repo: Path) -> Path:
+    (repo / "src" / ".gitattributes").write_text("*.bin filter=lfs\n")
+    (repo / "src" / "big.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    git(repo, "add", "src")
+    git(repo, "commit", "--quiet", "-m", "pointer")
+    return repo
+
+
+def bad_empty(repo: Path) -> Path:
+    git(repo.parent, "init", "--quiet", "empty")
+    return repo.parent / "empty"
+
+
+def bad_file(repo: Path) -> Path:
+    return repo / "notes.txt"
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (bad_bare, "a bare repository"), (bad_shallow, "a shallow clone"), (bad_submodule, "submodule 'sub'"),
+        (bad_pointer, "Git LFS pointer 'src/big.bin'"), (bad_empty, "must be a commit"), (bad_file, "must be a folder"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_forked_is_refused_in_one_line(repo, folder, make, words):
+    with pytest.raises(ConfigError, match=words) as refused:
+        StateStore(make(repo), folder=folder)
+    assert "\n" not in str(refused.value)
+    assert list(folder.glob("run-*")) == []
+
+
+@pytest.mark.parametrize("revision", ["nothing", "--help", "HEAD:src", ""])
+def test_a_revision_is_a_commit(repo, folder, revision):
+    with pytest.raises(ConfigError, match="must be a commit"):
+        StateStore(repo, revision, folder=folder)
+
+
+def test_without_git_one_line_says_so(repo, folder, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigError, match="need the program git"):
+        StateStore(repo, folder=folder)
+
+
+NAMES = st.sampled_from(["a", "b/c", "src/add.py", "data.bin", "ä ö", "-x"])
+EDITS = st.lists(st.tuples(NAMES, st.one_of(st.none(), st.binary(max_size=20))), max_size=4)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 9), EDITS), max_size=4))
+def test_random_histories_reach_the_files_that_were_written(repo, folder, history):
+    def files(path: Path) -> dict[str, bytes]:
+        inside = (each for each in path.rglob("*") if each.is_file() and ".git" not in each.relative_to(path).parts)
+        return {str(each.relative_to(path)): each.read_bytes() for each in inside}
+
+    before = snapshot(repo)
+    with StateStore(repo, folder=folder) as store:
+        first = store.fork(store.root)
+        known = [(store.root, files(first.path))]
+        for parent, edits in history:
+            state, expected = known[parent % len(known)]
+            fork, expected = store.fork(state), dict(expected)
+            for name, content in edits:
+                path = fork.path / name
+                if content is None:
+                    path.unlink(missing_ok=True)
+                    expected.pop(name, None)
+                else:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content)
+                    expected[name] = content
+            known.append((store.commit(fork), expected))
+        for state, expected in known:
+            assert files(store.fork(state).path) == expected
+            fresh = store.fork(store.root)
+            if patch := store.patch(state):
+                subprocess.run(["git", "apply"], cwd=fresh.path, input=patch, check=True)
+            assert store.commit(fresh).tree == state.tree
+    assert snapshot(repo) == before
+
+
+ENDLESS = """
+import sys
+from pathlib import Path
+from tts.backends.workspace.store import StateStore
+while True:
+    with StateStore(sys.argv[1], folder=Path(sys.argv[2])) as store:
+        state = store.root
+        for number in range(5):
+            fork = store.fork(state)
+            (fork.path / "a").write_text(str(number))
+            state = store.commit(fork)
+            store.patch(state)
+            print(number, flush=True)
+            if number % 2:
+                store.release(fork)
+"""
+
+
+@pytest.mark.parametrize("moments", [3, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_killed_process_leaves_the_repository_as_it_was_and_clean_frees_all(repo, folder, moments):
+    before, random_ = snapshot(repo), random.Random(46)
+    with StateStore(repo, folder=folder) as mine:
+        for _ in range(moments):
+            process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(repo), str(folder)], stdout=subprocess.PIPE)
+            assert process.stdout is not None
+            for _ in range(random_.randint(1, 6)):
+                assert process.stdout.readline()
+            time.sleep(random_.random() / 20)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+            assert snapshot(repo) == before
+        assert clean(folder)
+        assert list(folder.glob("run-*")) == [mine.folder]
+        assert mine.fork(mine.root).path.is_dir()
+    assert list(folder.iterdir()) == [folder / "lock"]
+    assert clean(folder) == []
+    assert not (repo.parent / "hook_ran").exists()

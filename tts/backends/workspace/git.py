@@ -1,0 +1,51 @@
+"""Run git so that neither its settings nor its hooks reach a repository of the user's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tts.errors import ConfigError, EngineError
+
+_QUIET = (
+    "--no-optional-locks", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+)  # fmt: skip
+_INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "SYSTEMROOT")
+# equal trees with equal parents are equal commits
+_AUTHOR = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "tts"), ("EMAIL", "tts@localhost"), ("DATE", "946684800 +0000"))
+}
+_OWN = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
+
+
+def run_git(
+    *arguments: str, folder: Path, variables: Mapping[str, str] | None = None, users: bool = False, stdin: bytes = b"", ok: Sequence[int] = (0,)
+) -> bytes:
+    """Run git without hooks, prompts, background work and optional locks, and return its standard output.
+
+    Args:
+        arguments: The command of git and its arguments.
+        folder: The folder in which git runs.
+        variables: Further environment variables, such as `GIT_DIR`.
+        users: Whether the user's own settings are read. Only commands that read the user's repository set it.
+        stdin: What git reads from standard input.
+        ok: The exit codes that are no failure.
+
+    Raises:
+        ConfigError: There is no program `git`.
+        EngineError: git failed; the text has its first line of error.
+    """
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", **_AUTHOR, **({} if users else _OWN), **(variables or {})}
+    try:
+        end = subprocess.run(["git", *_QUIET, *arguments], cwd=folder, env=environment, input=stdin, capture_output=True, check=False)
+    except FileNotFoundError:
+        raise ConfigError("workspaces need the program git, which is not found on PATH", hint="install git") from None
+    if end.returncode not in ok:
+        lines = end.stderr.decode(errors="replace").strip().splitlines()
+        raise EngineError(f"git {arguments[0]} failed in {folder}: {lines[0] if lines else f'exit code {end.returncode}'}")
+    return end.stdout

@@ -1,0 +1,360 @@
+"""States of a repository to continue and fork, kept in a repository of the run's own.
+
+A state is a commit, as a handle of the engine is a node of its KV tree. The run's repository borrows all objects of the user's repository by
+git's alternates, so a fork costs one checkout and no object is kept twice. The user's repository is only read.
+
+Each fork is a folder with a private repository, not one of `git worktree`. A process in a fork may use git freely: its commits, branches, stashes,
+settings and hooks are in its folder alone, and no command of the store reads them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from tts.backends.workspace.git import run_git
+from tts.errors import ConfigError, EngineError
+
+_GITLINK = b"160000"
+_POINTER = "^version https://git-lfs.github.com/spec/v1$"
+_BINARY_BYTES = 8000  # as git: a file with a zero byte in its first part is binary
+
+
+@dataclass(frozen=True)
+class State:
+    """A tree of files in a store.
+
+    Attributes:
+        commit: The commit in the repository of the run. Equal trees of equal parents have equal commits.
+        tree: The tree of the commit. Equal files have equal trees, whatever led to them.
+        parent: The commit that it was forked from, or None for the root.
+    """
+
+    commit: str
+    tree: str
+    parent: str | None = None
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A folder with the files of a state, for one process to change.
+
+    Attributes:
+        path: The folder. It has a private repository in `.git`, with the state checked out.
+        state: The state it began with.
+    """
+
+    path: Path
+    state: State
+
+
+class StateStore:
+    """The states of one run over one repository.
+
+    The store is a folder of its own. It is removed when the store is closed; `clean` removes those of processes that were killed.
+
+    Args:
+        repo: A folder in a repository of git with a worktree, or a plain folder, whose files become the root.
+        revision: The revision whose files are the root, in git's notation. A plain folder has only `HEAD`.
+        include_changes: Whether changed tracked files belong to the root. Otherwise a repository that has some is refused.
+        folder: The folder of all stores. None means `workspaces_folder()`.
+
+    Attributes:
+        root: The state that all others come from.
+        untracked: Files that git does not track, which the root leaves out.
+
+    Raises:
+        ConfigError: git is missing; the repository is bare, shallow or a partial clone, has changed tracked files, submodules or pointers of
+            Git LFS; or the revision is not a commit.
+    """
+
+    def __init__(self, repo: str | Path = ".", revision: str = "HEAD", *, include_changes: bool = False, folder: Path | None = None) -> None:
+        path = Path(repo).absolute()
+        if not path.is_dir():
+            raise ConfigError(f"repo is {str(repo)!r}, but must be a folder", hint="name the folder of a repository")
+        self._forks = itertools.count()
+        source = _Source.read(path, revision, include_changes=include_changes)
+        self.untracked = source.untracked
+        self.folder, self._lock = _begin(folder or workspaces_folder())
+        try:
+            self._git_dir = self.folder / "states.git"
+            self._create(source)
+            self.root = self._root(source, include_changes=include_changes)
+            self._refuse_unusable(self.root.commit)
+        except BaseException:
+            self.close()
+            raise
+
+    def fork(self, state: State) -> Fork:
+        """Check a state out into a new folder, which nothing else uses."""
+        name = f"{next(self._forks):06d}"
+        path = self.folder / "forks" / name
+        path.mkdir(parents=True)
+        run_git("init", "--quiet", "--template=", f"--object-format={self._format}", str(path), folder=path)
+        _write_lines(path / ".git" / "objects" / "info" / "alternates", str(self._git_dir / "objects"))
+        _write_lines(path / ".git" / "info" / "exclude", (self._git_dir / "info" / "exclude").read_text(encoding="utf-8"))
+        run_git("checkout", "--quiet", "--detach", state.commit, "--", folder=path)
+        # a copy that the process in the fork does not reach by git: only what changed on disk is read again
+        shutil.copyfile(path / ".git" / "index", self._index(path))
+        return Fork(path, state)
+
+    def commit(self, fork: Fork) -> State:
+        """Return the files of a fork as a state. Untracked files belong to it; what `.gitignore` names does not.
+
+        The files count, not the commits that a process made in the fork.
+
+        Raises:
+            EngineError: The fork is gone, has another repository within it, or has files that cannot be read.
+        """
+        if fork.path.is_symlink() or not fork.path.is_dir():
+            raise EngineError(f"the fork {fork.path} is no folder any more, so its files are not a state")
+        variables = {"GIT_WORK_TREE": str(fork.path), "GIT_INDEX_FILE": str(self._index(fork.path))}
+        self._git("add", "--all", "--", ".", variables=variables, folder=fork.path)
+        tree = self._git("write-tree", variables=variables, folder=fork.path).decode().strip()
+        if nested := self._gitlinks(tree):
+            raise EngineError(f"the fork has another repository in {nested[0]!r}, whose files git does not keep")
+        return self._keep(tree, fork.state.commit)
+
+    def patch(self, state: State, base: State | None = None) -> bytes:
+        """Return the changes from `base` (the root, if None) to a state as `git apply` reads them, binary files too."""
+        options = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
+        return self._git("diff", *options, (base or self.root).tree, state.tree, "--")
+
+    def key(self, state: State) -> str:
+        """Return the normalized key of a state's patch: patches that leave equal files have equal keys.
+
+        Ends of lines, spaces at the end of lines and empty lines at the end of files make no difference, in text files. A state without further
+        changes has the key of the root.
+        """
+        digest = hashlib.sha256()
+        fields = self._git("diff-tree", "-r", "-z", "--no-renames", self.root.tree, state.tree).split(b"\0")
+        for about, path in zip(fields[:-1:2], fields[1::2], strict=True):
+            old_mode, mode, old, new, _ = about.removeprefix(b":").split(b" ")
+            before, after = self._normal_file(old), self._normal_file(new)
+            if (old_mode, before) != (mode, after):
+                parts = (path, mode, b"" if after is None else after)
+                digest.update(b"".join(len(part).to_bytes(8, "big") + part for part in parts))
+        return digest.hexdigest()
+
+    def states(self) -> list[str]:
+        """Return the commits of the states that are kept, sorted."""
+        return self._git("for-each-ref", "--format=%(objectname)", "refs/states").decode().split()
+
+    def release(self, part: State | Fork) -> None:
+        """Remove a fork's folder, or let go of a state. The root stays; what is gone already is no error."""
+        if isinstance(part, Fork):
+            _remove(part.path)
+            self._index(part.path).unlink(missing_ok=True)
+        elif part.commit != self.root.commit:
+            self._git("update-ref", "-d", f"refs/states/{part.commit}")
+
+    def close(self) -> None:
+        """Remove the store with all states and forks."""
+        _remove(self.folder)
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _create(self, source: _Source) -> None:
+        """Make the repository of the run. It borrows the objects of the user's, and has their excluded names."""
+        self._format = source.object_format
+        self._git_dir.mkdir()
+        run_git("init", "--quiet", "--bare", "--template=", f"--object-format={self._format}", str(self._git_dir), folder=self.folder)
+        _write_lines(self._git_dir / "info" / "exclude", source.exclude)
+        if source.objects is not None:
+            _write_lines(self._git_dir / "objects" / "info" / "alternates", str(source.objects))
+        (self.folder / "indexes").mkdir()
+
+    def _root(self, source: _Source, *, include_changes: bool) -> State:
+        """Return the root: the revision, with the user's changes where they are included, or the files of a plain folder."""
+        if source.commit is not None and not (include_changes and source.changed):
+            tree = self._git("rev-parse", f"{source.commit}^{{tree}}").decode().strip()
+            self._git("update-ref", f"refs/states/{source.commit}", source.commit)
+            return State(source.commit, tree)
+        variables = {"GIT_WORK_TREE": str(source.top), "GIT_INDEX_FILE": str(self.folder / "indexes" / "root")}
+        if source.commit is not None:
+            self._git("read-tree", source.commit, variables=variables, folder=source.top)
+        what = "--all" if source.commit is None else "--update"
+        self._git("add", what, "--", ".", variables=variables, folder=source.top)
+        return self._keep(self._git("write-tree", variables=variables, folder=source.top).decode().strip(), source.commit)
+
+    def _refuse_unusable(self, commit: str) -> None:
+        """Refuse trees whose files are elsewhere."""
+        if links := self._gitlinks(commit):
+            raise ConfigError(f"repo has the submodule {links[0]!r}, whose files a workspace cannot fork", hint="use a repository without submodules")
+        if self._git("grep", "-l", "-e", "filter=lfs", commit, "--", ":(glob)**/.gitattributes", ok=(0, 1)):
+            pointers = self._git("grep", "-l", "-z", "-e", _POINTER, commit, ok=(0, 1)).split(b"\0")
+            if pointers[0]:
+                name = os.fsdecode(pointers[0].partition(b":")[2])
+                raise ConfigError(f"repo has the Git LFS pointer {name!r}, whose content a workspace cannot fork", hint="commit the content itself")
+
+    def _gitlinks(self, tree: str) -> list[str]:
+        entries = self._git("ls-tree", "-r", "-z", tree).split(b"\0")
+        return [os.fsdecode(entry.partition(b"\t")[2]) for entry in entries if entry.startswith(_GITLINK)]
+
+    def _keep(self, tree: str, parent: str | None) -> State:
+        options = () if parent is None else ("-p", parent)
+        commit = self._git("commit-tree", tree, *options, stdin=b"state\n").decode().strip()
+        self._git("update-ref", f"refs/states/{commit}", commit)
+        return State(commit, tree, parent)
+
+    def _normal_file(self, blob: bytes) -> bytes | None:
+        """Return a file's content without what makes no difference to `key`, or None for a missing file."""
+        if not blob.strip(b"0"):
+            return None
+        content = self._git("cat-file", "blob", blob.decode())
+        if b"\0" in content[:_BINARY_BYTES]:
+            return content
+        return b"\n".join(line.rstrip() for line in content.split(b"\n")).rstrip(b"\n")
+
+    def _index(self, fork: Path) -> Path:
+        return self.folder / "indexes" / fork.name
+
+    def _git(self, *arguments: str, variables: dict[str, str] | None = None, folder: Path | None = None, **options: Any) -> bytes:
+        return run_git(*arguments, folder=folder or self._git_dir, variables={"GIT_DIR": str(self._git_dir), **(variables or {})}, **options)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a store takes from the user's folder."""
+
+    top: Path
+    commit: str | None  # None for a plain folder
+    objects: Path | None
+    object_format: str
+    exclude: str
+    changed: tuple[str, ...]
+    untracked: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: Path, revision: str, *, include_changes: bool) -> _Source:
+        """Read a repository without a change to it, and refuse one that cannot be forked."""
+
+        def ask(*arguments: str, ok: tuple[int, ...] = (0,)) -> str:
+            return os.fsdecode(run_git(*arguments, folder=path, users=True, ok=ok)).strip()
+
+        if not ask("rev-parse", "--git-dir", ok=(0, 128)):
+            if any((folder / ".git").exists() for folder in (path, *path.parents)):
+                raise ConfigError(f"repo is {str(path)!r}, which git refuses to read", hint=f"see git -C {path} status")
+            if revision != "HEAD":
+                raise ConfigError(f"revision is {revision!r}, but {str(path)!r} is no repository of git", hint="leave revision out")
+            return cls(path, None, None, "sha1", "", (), ())
+        if ask("rev-parse", "--is-inside-work-tree") != "true":
+            raise ConfigError(f"repo is {str(path)!r}, a bare repository or a folder inside .git", hint="name a clone with a worktree")
+        if ask("rev-parse", "--is-shallow-repository") == "true":
+            raise ConfigError(f"repo is {str(path)!r}, a shallow clone, whose history is not whole", hint="run git fetch --unshallow there")
+        if ask("config", "--get", "extensions.partialclone", ok=(0, 1)):
+            raise ConfigError(f"repo is {str(path)!r}, a partial clone, whose objects are not all there", hint="clone it without --filter")
+        commit = ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", ok=(0, 1, 128))
+        if not commit:
+            raise ConfigError(f"revision is {revision!r}, but must be a commit of the repository {str(path)!r}", hint="see git log")
+        entries = _status_entries(run_git("status", "--porcelain=v1", "-z", "--no-renames", folder=path, users=True))
+        changed = tuple(name for state, name in entries if state != "??")
+        if changed and include_changes and commit != ask("rev-parse", "HEAD"):
+            raise ConfigError(f"include_changes is True, but revision is {revision!r}: changes belong to HEAD", hint="leave revision out")
+        if changed and not include_changes:
+            raise ConfigError(
+                f"repo has changed tracked files, such as {changed[0]!r}, which the revision {revision!r} lacks",
+                hint="commit them, or set include_changes",
+            )
+        return cls(
+            Path(ask("rev-parse", "--show-toplevel")), commit, (path / ask("rev-parse", "--git-path", "objects")).resolve(),
+            ask("rev-parse", "--show-object-format"), _text_of((path / ask("rev-parse", "--git-path", "info/exclude"))),
+            changed, tuple(name for state, name in entries if state == "??"),
+        )  # fmt: skip
+
+
+def workspaces_folder() -> Path:
+    """Return the folder of all stores: `tts/workspaces` in `XDG_CACHE_HOME`, or in `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tts" / "workspaces"
+
+
+def clean(folder: Path | None = None) -> list[Path]:
+    """Remove the stores of processes that ended without closing them, and return their folders.
+
+    A store whose process lives is left alone. It holds a lock that the system frees with the process.
+    """
+    folder = folder or workspaces_folder()
+    if not folder.is_dir():
+        return []
+    removed: list[Path] = []
+    with _hold(folder / "lock"):
+        for store in sorted(folder.glob("run-*")):
+            with contextlib.suppress(BlockingIOError), _hold(store / "lock", wait=False):
+                _remove(store)
+                removed.append(store)
+    return removed
+
+
+def _begin(folder: Path) -> tuple[Path, BinaryIO]:
+    """Make a store's folder and lock it, so that `clean` never sees it unlocked."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with _hold(folder / "lock"):
+        store = Path(tempfile.mkdtemp(prefix="run-", dir=folder)).resolve()
+        return store, _lock(store / "lock", wait=True)
+
+
+@contextlib.contextmanager
+def _hold(path: Path, *, wait: bool = True) -> Iterator[None]:
+    with _lock(path, wait=wait):
+        yield
+
+
+def _lock(path: Path, *, wait: bool) -> BinaryIO:
+    """Open a file and lock it for this process. BlockingIOError says that another process has it."""
+    try:
+        import fcntl
+    except ImportError:
+        raise ConfigError("workspaces need file locks of POSIX, which this system lacks", hint="use Linux, macOS or WSL") from None
+    file = path.open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _status_entries(output: bytes) -> list[tuple[str, str]]:
+    """Return the state and the name of each file that `git status -z` reports."""
+    return [(entry[:2].decode(), os.fsdecode(entry[3:])) for entry in output.split(b"\0") if entry]
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def _write_lines(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text.rstrip()}\n", encoding="utf-8")
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, folders without permissions too. Links are removed, never followed."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+        return
+    for _ in range(3):  # a program that outlived its process may still write
+        if not path.is_dir():
+            return
+        for parent, folders, _ in os.walk(path):
+            for name in folders:
+                inner = Path(parent, name)
+                if not inner.is_symlink():
+                    inner.chmod(stat.S_IRWXU)
+        shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        raise EngineError(f"the folder {path} cannot be removed wholly; a process may still write in it")
