@@ -29,7 +29,6 @@ from tts.cli.serve import serve, serve_model
 from tts.cli.solve import Solve, solve
 from tts.cli.strategies import strategies
 from tts.cli.verifiers import verifiers
-from tts.cli.workspace import workspace
 
 app = typer.Typer(
     help="Spend inference compute where it helps: search with language models under one hard budget.",
@@ -50,7 +49,19 @@ for _name, _command in COMMANDS.items():
     app.command(_name)(within_boundary(_command))
 app.add_typer(models, name="models")
 app.add_typer(verifiers, name="verifiers")
+workspace = typer.Typer(help="Clean up after programs that forked repositories.", no_args_is_help=True)
 app.add_typer(workspace, name="workspace")
+
+
+@workspace.command("clean")
+@within_boundary
+def clean_workspaces() -> None:
+    """Remove states and forks of processes that were killed. Those of running processes stay."""
+    from tts.backends.workspace.store import clean
+
+    for store in (removed := clean()):
+        typer.echo(f"removed {store}")
+    typer.echo(f"{len(removed)} workspace{'' if len(removed) == 1 else 's'} removed")
 
 
 def _version(asked: bool) -> None:  # noqa: FBT001 - the form of a typer callback

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
+import random  # noqa: TID251 - moments at which processes are killed
 import signal
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def snapshot(folder: Path) -> str:
         about = path.lstat()
         changed = 0 if "objects" in path.parts else about.st_mtime_ns
         digest.update(f"{path} {about.st_mode} {changed}\n".encode())
-        digest.update(os.readlink(path).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b"")
+        digest.update(str(path.readlink()).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b"")
     return digest.hexdigest()
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from tts.errors import ConfigError, EngineError
 
 _QUIET = (
-    "--no-optional-locks", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+    "--no-optional-locks", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false",
+    "-c", "gc.auto=0", "-c", "maintenance.auto=false",
 )  # fmt: skip
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "SYSTEMROOT")
 # equal trees with equal parents are equal commits
@@ -23,7 +24,12 @@ _OWN = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_N
 
 
 def run_git(
-    *arguments: str, folder: Path, variables: Mapping[str, str] | None = None, users: bool = False, stdin: bytes = b"", ok: Sequence[int] = (0,)
+    *arguments: str,
+    folder: Path,
+    variables: Mapping[str, str] | None = None,
+    users: bool = False,
+    stdin: bytes = b"",
+    ok: Sequence[int] = (0,),
 ) -> bytes:
     """Run git without hooks, prompts, background work and optional locks, and return its standard output.
 
@@ -40,7 +46,14 @@ def run_git(
         EngineError: git failed; the text has its first line of error.
     """
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", **_AUTHOR, **({} if users else _OWN), **(variables or {})}
+    environment |= {
+        "LC_ALL": "C",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        **_AUTHOR,
+        **({} if users else _OWN),
+        **(variables or {}),
+    }
     try:
         end = subprocess.run(["git", *_QUIET, *arguments], cwd=folder, env=environment, input=stdin, capture_output=True, check=False)
     except FileNotFoundError:

@@ -1,9 +1,11 @@
 """States of a repository to continue and fork, kept in a repository of the run's own.
 
-A state is a commit, as a handle of the engine is a node of its KV tree. The run's repository borrows all objects of the user's repository by
+A state is a commit, as a handle of the engine is a node of its KV tree. The run's repository borrows all objects of the user's
+repository by
 git's alternates, so a fork costs one checkout and no object is kept twice. The user's repository is only read.
 
-Each fork is a folder with a private repository, not one of `git worktree`. A process in a fork may use git freely: its commits, branches, stashes,
+Each fork is a folder with a private repository, not one of `git worktree`. A process in a fork may use git freely: its commits,
+branches, stashes,
 settings and hooks are in its folder alone, and no command of the store reads them.
 """
 
@@ -16,7 +18,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -45,7 +47,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Fork:
+class Checkout:
     """A folder with the files of a state, for one process to change.
 
     Attributes:
@@ -73,11 +75,14 @@ class StateStore:
         untracked: Files that git does not track, which the root leaves out.
 
     Raises:
-        ConfigError: git is missing; the repository is bare, shallow or a partial clone, has changed tracked files, submodules or pointers of
+        ConfigError: git is missing; the repository is bare, shallow or a partial clone, has changed tracked files, submodules or
+        pointers of
             Git LFS; or the revision is not a commit.
     """
 
-    def __init__(self, repo: str | Path = ".", revision: str = "HEAD", *, include_changes: bool = False, folder: Path | None = None) -> None:
+    def __init__(
+        self, repo: str | Path = ".", revision: str = "HEAD", *, include_changes: bool = False, folder: Path | None = None
+    ) -> None:
         path = Path(repo).absolute()
         if not path.is_dir():
             raise ConfigError(f"repo is {str(repo)!r}, but must be a folder", hint="name the folder of a repository")
@@ -94,7 +99,7 @@ class StateStore:
             self.close()
             raise
 
-    def fork(self, state: State) -> Fork:
+    def fork(self, state: State) -> Checkout:
         """Check a state out into a new folder, which nothing else uses."""
         name = f"{next(self._forks):06d}"
         path = self.folder / "forks" / name
@@ -105,9 +110,9 @@ class StateStore:
         run_git("checkout", "--quiet", "--detach", state.commit, "--", folder=path)
         # a copy that the process in the fork does not reach by git: only what changed on disk is read again
         shutil.copyfile(path / ".git" / "index", self._index(path))
-        return Fork(path, state)
+        return Checkout(path, state)
 
-    def commit(self, fork: Fork) -> State:
+    def commit(self, fork: Checkout) -> State:
         """Return the files of a fork as a state. Untracked files belong to it; what `.gitignore` names does not.
 
         The files count, not the commits that a process made in the fork.
@@ -132,8 +137,8 @@ class StateStore:
     def key(self, state: State) -> str:
         """Return the normalized key of a state's patch: patches that leave equal files have equal keys.
 
-        Ends of lines, spaces at the end of lines and empty lines at the end of files make no difference, in text files. A state without further
-        changes has the key of the root.
+        Ends of lines, spaces at the end of lines and empty lines at the end of files make no difference, in text files.
+        A state without further changes has the key of the root.
         """
         digest = hashlib.sha256()
         fields = self._git("diff-tree", "-r", "-z", "--no-renames", self.root.tree, state.tree).split(b"\0")
@@ -149,9 +154,9 @@ class StateStore:
         """Return the commits of the states that are kept, sorted."""
         return self._git("for-each-ref", "--format=%(objectname)", "refs/states").decode().split()
 
-    def release(self, part: State | Fork) -> None:
+    def release(self, part: State | Checkout) -> None:
         """Remove a fork's folder, or let go of a state. The root stays; what is gone already is no error."""
-        if isinstance(part, Fork):
+        if isinstance(part, Checkout):
             _remove(part.path)
             self._index(part.path).unlink(missing_ok=True)
         elif part.commit != self.root.commit:
@@ -194,12 +199,16 @@ class StateStore:
     def _refuse_unusable(self, commit: str) -> None:
         """Refuse trees whose files are elsewhere."""
         if links := self._gitlinks(commit):
-            raise ConfigError(f"repo has the submodule {links[0]!r}, whose files a workspace cannot fork", hint="use a repository without submodules")
+            raise ConfigError(
+                f"repo has the submodule {links[0]!r}, whose files a workspace cannot fork", hint="use a repository without submodules"
+            )
         if self._git("grep", "-l", "-e", "filter=lfs", commit, "--", ":(glob)**/.gitattributes", ok=(0, 1)):
             pointers = self._git("grep", "-l", "-z", "-e", _POINTER, commit, ok=(0, 1)).split(b"\0")
             if pointers[0]:
                 name = os.fsdecode(pointers[0].partition(b":")[2])
-                raise ConfigError(f"repo has the Git LFS pointer {name!r}, whose content a workspace cannot fork", hint="commit the content itself")
+                raise ConfigError(
+                    f"repo has the Git LFS pointer {name!r}, whose content a workspace cannot fork", hint="commit the content itself"
+                )
 
     def _gitlinks(self, tree: str) -> list[str]:
         entries = self._git("ls-tree", "-r", "-z", tree).split(b"\0")
@@ -224,7 +233,9 @@ class StateStore:
         return self.folder / "indexes" / fork.name
 
     def _git(self, *arguments: str, variables: dict[str, str] | None = None, folder: Path | None = None, **options: Any) -> bytes:
-        return run_git(*arguments, folder=folder or self._git_dir, variables={"GIT_DIR": str(self._git_dir), **(variables or {})}, **options)
+        return run_git(
+            *arguments, folder=folder or self._git_dir, variables={"GIT_DIR": str(self._git_dir), **(variables or {})}, **options
+        )
 
 
 @dataclass(frozen=True)
@@ -252,12 +263,7 @@ class _Source:
             if revision != "HEAD":
                 raise ConfigError(f"revision is {revision!r}, but {str(path)!r} is no repository of git", hint="leave revision out")
             return cls(path, None, None, "sha1", "", (), ())
-        if ask("rev-parse", "--is-inside-work-tree") != "true":
-            raise ConfigError(f"repo is {str(path)!r}, a bare repository or a folder inside .git", hint="name a clone with a worktree")
-        if ask("rev-parse", "--is-shallow-repository") == "true":
-            raise ConfigError(f"repo is {str(path)!r}, a shallow clone, whose history is not whole", hint="run git fetch --unshallow there")
-        if ask("config", "--get", "extensions.partialclone", ok=(0, 1)):
-            raise ConfigError(f"repo is {str(path)!r}, a partial clone, whose objects are not all there", hint="clone it without --filter")
+        _refuse_incomplete(path, ask)
         commit = ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", ok=(0, 1, 128))
         if not commit:
             raise ConfigError(f"revision is {revision!r}, but must be a commit of the repository {str(path)!r}", hint="see git log")
@@ -272,9 +278,19 @@ class _Source:
             )
         return cls(
             Path(ask("rev-parse", "--show-toplevel")), commit, (path / ask("rev-parse", "--git-path", "objects")).resolve(),
-            ask("rev-parse", "--show-object-format"), _text_of((path / ask("rev-parse", "--git-path", "info/exclude"))),
+            ask("rev-parse", "--show-object-format"), _text_of(path / ask("rev-parse", "--git-path", "info/exclude")),
             changed, tuple(name for state, name in entries if state == "??"),
         )  # fmt: skip
+
+
+def _refuse_incomplete(path: Path, ask: Callable[..., str]) -> None:
+    """Refuse repositories without files or without all objects."""
+    if ask("rev-parse", "--is-inside-work-tree") != "true":
+        raise ConfigError(f"repo is {str(path)!r}, a bare repository or a folder inside .git", hint="name a clone with a worktree")
+    if ask("rev-parse", "--is-shallow-repository") == "true":
+        raise ConfigError(f"repo is {str(path)!r}, a shallow clone, whose history is not whole", hint="run git fetch --unshallow there")
+    if ask("config", "--get", "extensions.partialclone", ok=(0, 1)):
+        raise ConfigError(f"repo is {str(path)!r}, a partial clone, whose objects are not all there", hint="clone it without --filter")
 
 
 def workspaces_folder() -> Path:
