@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import random  # noqa: TID251 - moments at which processes are killed
 import signal
 import subprocess
