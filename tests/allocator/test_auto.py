@@ -238,3 +238,19 @@ def test_auto_begins_with_a_search_where_that_reaches_more_than_its_pilots(tmp_p
     assert first[160, ""].startswith("after 0 samples (0 agree): beam(n=2) | weighted: at this budget it reaches more than pilots")
     for place in ((160, ", pilots=1"), (100, ""), (640, "")):
         assert "pilots, to see how hard it is" in first[place], place
+
+
+@pytest.mark.parametrize("plan", ["rebase | weighted", "beam | weighted", "a_star | best"])
+def test_a_search_from_the_start_is_the_one_that_runs_without_auto(tmp_path, plan):
+    known = dataclasses.replace(
+        model(**{"best_of_n | majority": COVERAGE * 0.1, plan: COVERAGE}), piloted=PilotedCurve(np.array([8.0, 32.0]), np.array([0.0, 1.0]))
+    )
+    path = tmp_path / "known.json"
+    known.save(path)
+    texts = []
+    for strategy in (f"auto(model={str(path)!r}) | weighted", f"{plan.partition(' | ')[0]} | weighted"):
+        with Solver(ToyBackend(LANGUAGE), ToyVerifier(), task="arithmetic", strategy=strategy) as one:
+            found = one.solve(HARD[0], Budget(tokens=160), seed=1)
+        texts.append([c.trajectory.full_text for c in sorted(found.candidates, key=lambda c: c.index)])
+    assert texts[1]
+    assert texts[0][: len(texts[1])] == texts[1]

@@ -151,7 +151,10 @@ class Auto(Strategy):
                 raise _ended(step.why, answer)
             first, ended = len(search.candidates), None
             try:
-                if step.plan:
+                if step.plan and not found.samples:
+                    had[step.plan] = step.samples
+                    await self._run_alone(search, step)
+                elif step.plan:
                     had[step.plan] = max(step.samples, had.get(step.plan, 0))
                     await self._run_plan(search, step)
                 else:
@@ -224,6 +227,16 @@ class Auto(Strategy):
         sizes, unit = search.rows.sizes, self._unit or "tokens"
         own, other = (sizes.sample_cost(role, unit) for role in ("policy", strategy.writer))
         return dataclasses.replace(strategy, n=strategy.n or max(1, round(step.samples * own / max(1, other))))
+
+    async def _run_alone(self, search: Search, step: Round) -> None:
+        """Run the strategy of a first round as it is without `auto`: by the whole budget, which fills in its size.
+
+        Raises:
+            SearchEnded: The budget of the problem, the time or a stop rule ended it.
+        """
+        strategy = parse(self.plans()[step.plan]).strategy
+        stepwise = "steps" in needs_of(strategy).capabilities
+        await strategy.size(search.affordable_samples(stepwise=stepwise)).run(search)
 
     async def _run_plan(self, search: Search, step: Round) -> None:
         """Run the strategy of a round; one that only the budget ends is paid by a part that has what the round's samples cost.
