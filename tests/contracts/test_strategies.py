@@ -381,6 +381,7 @@ class TestEts(StrategyContract):
 
 
 CONTRACTS = (
+    TestLookaheadPowerSampling,
     TestBeam,
     TestDvts,
     TestDiverseBeam,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.backends.openai.making import QUICK, using
-from tests.backends.openai.server import ToyServer
+from tests.backends.openai.server import Token, ToyServer
 from tests.support.runs import Solved, check_books, make_run, solved
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.http import Timeouts
@@ -34,8 +34,8 @@ KINDS = {
 class Judging(ToyServer):
     """Every reply is a verdict, in three tokens and an end."""
 
-    async def rows(self, body: Any, cap: int, count: int, text: str) -> list[list[tuple[str, float]]]:
-        return [[('{"score"', 0.0), (": 7", 0.0), ("}", 0.0), ("", 0.0)]] * count
+    async def rows(self, body: Any, cap: int, count: int, text: str) -> list[list[Token]]:
+        return [[(text, 0.0, {}) for text in ('{"score"', ": 7", "}", "")]] * count
 
 
 def judged(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
 from tts.checks import check_int, check_number, check_text
@@ -167,7 +169,8 @@ class Level:
         nodes: The paths, by their last nodes; copies are listed as often as there are.
         log_weights: One a path, natural: of particles since the last resampling; of split paths the log-share of each.
         temperature: That of the weights, above 0.
-        ancestors: The place in `nodes` of each path that went on, in order; empty at the end.
+        ancestors: The place in `nodes` of each path that went on, in order; empty at the end, and of split paths.
+        counts: Of split paths, the continuations of each. They are not written out: a search may be as wide as its caller likes.
         is_fixed: Whether the law that the weights stand for does not depend on how long other paths took.
     """
 
@@ -177,7 +180,14 @@ class Level:
     log_weights: tuple[float, ...]
     temperature: float = 1.0
     ancestors: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
     is_fixed: bool = True
+
+    def parents(self) -> Iterator[int]:
+        """Yield the place in `nodes` of each path that went on, those of split paths in the order of their places."""
+        yield from self.ancestors
+        for place, count in enumerate(self.counts):
+            yield from repeat(place, count)
 
 
 @dataclass(slots=True)

@@ -217,7 +217,7 @@ class ProblemRun:
 
     def forewarnings(self) -> list[str]:
         """Return the warnings that are known before anything is spent, of a run that `check` lets pass."""
-        expected = self.expected_tokens or self.task.typical_tokens()
+        expected = self.expected_tokens or self.task.typical_tokens("solve")
         scores = score_warnings(self.problem, self.budget, self.backends, self.verifiers, self.declared, self._compared_by, expected)
         return [*self.notes, *self._task_warnings(), *scores]
 

@@ -125,15 +125,18 @@ class LookaheadPowerSampling(Strategy):
 
     async def _futures(self, search: Search, blocks: Sequence[Trajectory]) -> NDArray[np.float64]:
         """Return the log-weight of each continuation of each block [K, M]; 0 after a block that ends the text."""
-        futures = np.zeros((len(blocks), self.rollouts))
         going = [i for i, one in enumerate(blocks) if one.status == "active"]
         if not going or not self.rollouts:
-            return futures
+            return np.zeros((len(blocks), 0))
         horizon = self.horizon or max(1, *(blocks[i].num_tokens - (blocks[i].parent or blocks[i]).num_tokens for i in going))
         made = await search.expand([blocks[i] for i in going], self.rollouts, Tokens(horizon), temperature=1 / self.alpha)
-        for i, of in zip(going, made, strict=True):
-            seen = [self._log_weight(search, one, blocks[i]) for one in of if one.status in ("active", "finished")]
-            futures[i] = np.resize(seen, self.rollouts) if seen else -math.inf
+        seen = {
+            i: [self._log_weight(search, one, blocks[i]) for one in of if one.status in ("active", "finished")]
+            for i, of in zip(going, made, strict=True)
+        }
+        futures = np.zeros((len(blocks), max(map(len, seen.values()))))  # M: those that the budget paid
+        for i, weights in seen.items():
+            futures[i] = np.resize(weights, futures.shape[1]) if weights else -math.inf
         return futures
 
     def _log_weight(self, search: Search, t: Trajectory, behind: Trajectory) -> float:

@@ -120,6 +120,5 @@ def _split_level(live: Sequence[Trajectory], counts: Counts) -> Level:
     """Return the record of a level: no path of weight is lost where each has a continuation."""
     with np.errstate(divide="ignore"):
         shares = np.log(counts / max(1, int(counts.sum())))
-    ancestors = tuple(np.repeat(np.arange(len(live)), counts).tolist())
     nodes, keeps_all = tuple(t.node for t in live), bool((counts > 0).all())
-    return Level("split", (0, 0), nodes, tuple(shares.tolist()), ancestors=ancestors, is_fixed=keeps_all)
+    return Level("split", (0, 0), nodes, tuple(shares.tolist()), counts=tuple(counts.tolist()), is_fixed=keeps_all)

@@ -220,7 +220,7 @@ def _tree(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
                 {
                     "kind": level.kind, "chain": level.sweep[0], "sweep": level.sweep[1], "nodes": list(level.nodes),
                     "log_weights": plain_values(list(level.log_weights)), "temperature": level.temperature,
-                    "ancestors": list(level.ancestors),
+                    "ancestors": list(level.parents()),
                 }
                 for level in record.levels
             ],

@@ -16,7 +16,7 @@ Differs: several sweeps with their own particles are averaged.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
@@ -53,9 +53,9 @@ def importance_weights(levels: Sequence[Level], paths: Sequence[Sequence[int]]) 
 
 
 def _split_weights(levels: Sequence[Level], paths: Sequence[Sequence[int]]) -> Mapping[int, float]:
-    continuations = Counter(level.nodes[place] for level in levels for place in level.ancestors)
+    continuations = {node: count for level in levels for node, count in zip(level.nodes, level.counts, strict=True)}
     weights = {path[-1]: math.prod(1 / continuations[node] for node in path[:-1] if node in continuations) for path in paths}
-    return weights if len(paths) == len(levels[0].ancestors) else {}  # else a row failed, or was never begun
+    return weights if len(paths) == sum(levels[0].counts) else {}  # else a row failed, or was never begun
 
 
 def log_normalizer(sweep: Sequence[Level]) -> float:
