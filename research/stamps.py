@@ -16,7 +16,7 @@ from tts.experiments.study.snapshot import commit
 
 _DIGITS = 10  # of a commit that are shown
 _CHANGED = " with changes"
-_ROOT = Path(__file__).parents[1]
+_ROOT, _PACKAGE = Path(__file__).parents[1], "tts"
 
 
 def made_by(command: str, more: str = "") -> str:
@@ -26,7 +26,8 @@ def made_by(command: str, more: str = "") -> str:
         command: The command that makes the page.
         more: What else is said of the command, behind it.
     """
-    return f"Made by `{command}`{more} (result version {RESULT_VERSION}, {_shown(_of_package(commit()))})."
+    changed = _CHANGED if _git("status", "--porcelain", "--untracked-files=no", "--", _PACKAGE) else ""
+    return f"Made by `{command}`{more} (result version {RESULT_VERSION}, {_shown(_of_package(commit()))}{changed})."
 
 
 def refuse_mixture(path: Path) -> None:
@@ -53,16 +54,16 @@ def refuse_mixture(path: Path) -> None:
 
 @functools.lru_cache
 def _of_package(found: str | None) -> str | None:
-    """Return the last commit up to the one that is given which changed the package, marked if files had changed."""
+    """Return the last commit up to the one that is given which changed the package; other files may have changed, as pages do."""
     if found is None:
         return None
     head = found.removesuffix(_CHANGED)
-    asked = ["git", "-C", str(_ROOT), "log", "-1", "--format=%H", head, "--", "tts"]
-    last = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() or head  # of a commit that is not here
-    return last + found[len(head) :]
+    return _git("log", "-1", "--format=%H", head, "--", _PACKAGE) or head  # of a commit that is not here
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(_ROOT), *arguments], capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _shown(found: str | None) -> str:
-    if found is None:
-        return "no commit"
-    return f"commit {found[:_DIGITS]}{_CHANGED if found.endswith(_CHANGED) else ''}"
+    return "no commit" if found is None else f"commit {found[:_DIGITS]}"

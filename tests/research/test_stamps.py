@@ -20,8 +20,15 @@ def study() -> StudyConfig:
 
 
 def test_a_page_says_by_what_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    for found, shown in ((COMMIT, "commit 0123456789"), (f"{COMMIT} with changes", "commit 0123456789 with changes"), (None, "no commit")):
+    git = stamps._git  # pyright: ignore[reportPrivateUsage]
+    for found, status, shown in (
+        (COMMIT, "", "commit 0123456789"),
+        (f"{COMMIT} with changes", "", "commit 0123456789"),  # of other files than the package's, such as pages
+        (COMMIT, " M tts/types.py", "commit 0123456789 with changes"),
+        (None, "", "no commit"),
+    ):
         monkeypatch.setattr(stamps, "commit", lambda found=found: found)
+        monkeypatch.setattr(stamps, "_git", lambda *asked, status=status: status if asked[0] == "status" else git(*asked))
         assert stamps.made_by("python -m x", "; more") == f"Made by `python -m x`; more (result version {RESULT_VERSION}, {shown})."
 
 
@@ -30,7 +37,8 @@ def test_results_of_two_commits_are_not_mixed(tmp_path: Path, monkeypatch: pytes
     for module in ("research.stamps", "tts.experiments.study.snapshot"):
         monkeypatch.setattr(f"{module}.commit", lambda: COMMIT)
     number = running.run(study(), store, 1)
-    assert running.run(study(), store, 1) == number, "the same commit goes on"
+    monkeypatch.setattr("research.stamps.commit", lambda: f"{COMMIT} with changes")
+    assert running.run(study(), store, 1) == number, "the same commit goes on, though pages were written"
     monkeypatch.setattr("research.stamps.commit", lambda: "f" * 40)
     with pytest.raises(SystemExit, match=r"commit 0123456789, and this is version \d+, commit ffffffffff; a page must not mix them"):
         running.run(study(), store, 1)
