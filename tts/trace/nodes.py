@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from tts.backends.metadata import Tokenizer
+from tts.errors import TTSError
 from tts.search.tree import Tree
 from tts.trace.node import TraceNode
 from tts.types import Candidate, Trajectory
@@ -121,10 +122,18 @@ def _with_tokens(node: TraceNode, tree: Tree, tokenizer: Tokenizer | None) -> Tr
     cut = slice(max(0, len(t.token_ids) - own), None)  # the first part of a node that was divided has those before
     ids, thought = t.token_ids[cut], 0
     if node.thought and tokenizer is not None:
-        thought = bisect_left(range(len(ids)), node.thought, key=lambda count: len(tokenizer.written(ids[:count])))
+        thought = _thought_tokens(ids, node.thought, tokenizer)
     return dataclasses.replace(
         node, token_ids=ids, logprobs=t.logprobs[cut], sampling_logprobs=t.sampling_logprobs[cut], thought_tokens=thought
     )
+
+
+def _thought_tokens(ids: Sequence[int], characters: int, tokenizer: Tokenizer) -> int:
+    """Return how many first tokens spell so many characters; all of them where the tokenizer does not know one, as of forced text."""
+    try:
+        return bisect_left(range(len(ids)), characters, key=lambda count: len(tokenizer.written(ids[:count])))
+    except TTSError:
+        return len(ids)
 
 
 def _thought(t: Trajectory, own: str) -> int:
