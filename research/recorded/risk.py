@@ -87,7 +87,7 @@ def population(name: str, selection: str, n: int) -> tuple[Floats, Bools]:
     """Return the confidence and the verdict of each problem with each of its sets of samples."""
     rng = np.random.Generator(np.random.Philox(5))
     plan, found = parse(f"best_of_n | {selection}"), list[tuple[float, bool]]()
-    for pool in pools.pool(name)._pools():
+    for pool in pools.pool(name).problems:
         search = RecordedSearch(pool, plan)
         for _ in range(ORDERS):
             outcome, confidence = search.sure(rng.permutation(len(pool.drawn))[:n].tolist())

@@ -81,7 +81,8 @@ class StrategyContract:
         name: in the table. unsized: the form with all sizes left out; None: it has none to leave out. width: whether it makes
             several candidates. steady: whether it takes the same turns of the event loop each time, which it does not where it works in
             threads. looks: at the clock, within which it comes to an answer, and to more.
-        language: of the model. plain: whether it does what `single` does with one sample, as far as the model does not think.
+        language: of the model. plain: whether it does what `alone` does with one sample, as far as the model does not think.
+        alone: the plan of one plain sample: of the law that the strategy draws from.
     """
 
     name: str
@@ -91,6 +92,7 @@ class StrategyContract:
     steady = True
     looks = (40, 70)
     plain = True
+    alone = "single"
     language = ToyLanguage(accuracy=0.5, mute=0.1)
 
     def plan(self, which: int = 0) -> Plan:

@@ -34,7 +34,7 @@ def test_a_budget_of_one_sample_is_one_plain_sample(contract: type[StrategyContr
             [c.trajectory.full_text for c in solve(run).candidates]
             for run in (
                 make_run(PROBLEM, Budget(samples=1), plan, contract().backend(), seed=seed, verifiers=verified())
-                for plan in (plan_of(contract), "single")
+                for plan in (plan_of(contract), contract.alone)
             )
         ]
         assert texts[0] == texts[1]

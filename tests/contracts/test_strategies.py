@@ -223,6 +223,7 @@ class TestProgramAided(StrategyContract):
 
 class TestPowerSampling(StrategyContract):
     name = "power_sampling"
+    alone = "single(temperature=0.25)"
     texts = (
         "power_sampling(chains=3, moves=2)",
         "power_sampling(chains=2, alpha=1.5, block=4, moves=1)",
@@ -234,6 +235,7 @@ class TestPowerSampling(StrategyContract):
 
 class TestLookaheadPowerSampling(StrategyContract):
     name = "lookahead_power_sampling"
+    alone = "single(temperature=0.25)"
     texts = (
         "lookahead_power_sampling(n=2, branching=2, rollouts=2)",
         "lookahead_power_sampling(n=1, alpha=1.5, block=4, branching=3, rollouts=0)",

@@ -223,7 +223,8 @@ class Gateway:
         if not order.links:
             return await self._solve_link(search, order, account)
         for place, link in enumerate(order.links):
-            with account.part(**link.budget.limits) as part:
+            limits: dict[str, Any] = link.budget.limits
+            with account.part(**limits) as part:
                 solution = await self._solve_link(search, link, part, place)
             if solution is None:
                 return None

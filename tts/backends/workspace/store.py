@@ -18,7 +18,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -324,7 +324,7 @@ def _begin(folder: Path) -> tuple[Path, BinaryIO]:
 
 
 @contextlib.contextmanager
-def _hold(path: Path, *, wait: bool = True) -> Iterator[None]:
+def _hold(path: Path, *, wait: bool = True) -> Generator[None]:
     with _lock(path, wait=wait):
         yield
 
