@@ -55,10 +55,10 @@ def engines(tmp_path: Path) -> Any:
 
 
 @contextmanager
-def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def running(*arguments: str, cwd: Path | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`tts serve-model` in a process of its own, once it says that it is ready, and the url."""
     command = [sys.executable, "-m", "tts", "serve-model", *arguments, "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd) as process:
         try:
             assert process.stdout is not None
             said = process.stdout.readline()
@@ -96,6 +96,14 @@ def test_it_says_how_the_server_is_used_and_ends_it_when_it_is_ended(engines: An
     ):
         assert flag in flags
     assert re.search(r"--model \S+/policy --served-model-name pocket ", flags)
+
+
+def test_an_interpreter_is_found_from_the_folder_of_the_command(engines: Any, tmp_path: Path) -> None:
+    engines(SERVES)
+    with running("pocket", "--python", "./python", cwd=tmp_path) as (process, url):
+        assert httpx.get(f"{url}/health").status_code == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT_S) == 130
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")

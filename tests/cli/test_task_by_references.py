@@ -104,3 +104,23 @@ def test_a_table_without_a_right_answer_says_where_to_look(tts, files):
     assert "no answer is right in all rows" in told["poor"]
     assert "docs/how-to/troubleshooting.md" in told["poor"]
     assert "no answer is right" not in told["perfect"]
+
+
+@pytest.mark.parametrize(("model", "share"), [("perfect", "100.0"), ("poor", "0.0")])
+@pytest.mark.parametrize("task", [True, False])
+def test_worked_solutions_as_references_are_read_by_their_final_answers(tts, files, model: str, share: str, task: bool):
+    rows = [{"question": f"p{i}", "answer": f"{i} + {14 - i} = 14\n#### 14"} for i in range(3)]
+    Path("problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found, told = accuracy(tts, model, task=task)
+    assert found == {share}
+    assert "the data set 'problems' has 3 worked solutions as references, of which the final answer is taken" in told
+    _, told = accuracy(tts, model, "--dry-run", task=task)
+    assert re.search(r"a right text gives +14, right", told)
+
+
+@pytest.mark.parametrize("task", [None, "math"])
+def test_lists_of_problems_take_final_answers_too(task: str | None, caplog: pytest.LogCaptureFixture):
+    problems = [library.Problem(f"p{i}", answer="7 + 7 = 14\n#### 14") for i in range(2)]
+    found = library.solve_many(problems, 100, backend=lambda ask: "The answer is \\boxed{14}.", task=task, strategy="single")
+    assert [one.answer for one in found] == ["14", "14"]
+    assert "the list of problems has 2 worked solutions as references, of which the final answer is taken: '14' of " in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -123,8 +124,9 @@ def serve_model(
     with ExitStack() as held:
         held.enter_context(ended_by_sigterm(lambda number: SystemExit(128 + number)))
         file = log or Path(held.enter_context(TemporaryDirectory(prefix="tts-"))) / "log"
-        location = held.enter_context(readable(record, gguf=chosen == "llama_cpp", python=python or sys.executable))
-        wanted = launch(record, location, chosen, python or sys.executable)
+        interpreter = str(Path(python).absolute()) if os.sep in python else python or sys.executable  # the server runs elsewhere
+        location = held.enter_context(readable(record, gguf=chosen == "llama_cpp", python=interpreter))
+        wanted = launch(record, location, chosen, interpreter)
         typer.echo(f"starting {chosen} for {record.name}; its words go to {file}", err=True)
         server = held.enter_context(serving(wanted, file.absolute(), wait, host=host, port=port))
         typer.echo(f"ready: {server.url}")

@@ -46,7 +46,7 @@ from tts.solver.shared_budget import SharedBudget, divide, divide_account
 from tts.solver.streaming import streamed
 from tts.tasks import make_task
 from tts.tasks.base import Task
-from tts.tasks.by_references import choose_task
+from tts.tasks.by_references import choose_task, with_final_answers
 from tts.types import Message, Problem, Solution, Usage
 from tts.verifiers.compatibility import check_rates
 
@@ -290,10 +290,14 @@ class Solver(HintsKeywords):
     def _with_task(self, problems: list[Problem]) -> list[Problem]:
         """Return problems with the task that their reference answers call for, where nobody named one.
 
+        References that are worked solutions become their final answers.
+
         Raises:
             ConfigError: the references fit no task.
         """
         own = None if self._record is None else self._record.task
+        task = self._task.name if isinstance(self._task, Task) else self._task or (None if own == "text" else own)
+        problems = with_final_answers(problems, task, "the list of problems")
         if self._task is not None or own not in (None, "text") or any(problem.task is not None for problem in problems):
             return problems
         choice = choose_task((problem.answer for problem in problems), "the list of problems")

@@ -6,6 +6,7 @@ and `solve_many` look at the references first. References of several kinds fit n
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections import Counter
@@ -15,6 +16,9 @@ from itertools import islice
 from typing import Final
 
 from tts.errors import ConfigError, shown
+from tts.logs import get_logger
+from tts.tasks.extraction import final_answer
+from tts.types import Problem
 
 _MOST: Final = 1000  # references that are looked at
 _SHARE: Final = 0.8  # of the references that must be of one kind; answers of mathematics are words now and then
@@ -22,7 +26,8 @@ _LONGEST: Final = 80  # characters of an answer in words
 _LETTER: Final = re.compile(r"\(?[A-J]\)?\.?")
 _NUMBER: Final = re.compile(r"[-+−]?[$€£]?\s?[-+−]?(?:\d[\d,]*)?(?:\.\d+)?(?:\s?/\s?\d+)?(?:[eE][-+]?\d+)?\s?%?")
 _LATEX: Final = re.compile(r"\\[A-Za-z]+|\$[^$]+\$|[\d)}\]a-z]\s?[\^_=<>]|^[\[(].*,.*[\])]$|^[-+]?\d*[a-z](?:[-+^]|$)")
-_WORKED: Final = re.compile(r"\\(?:boxed|fbox)\s*\{|####")
+_WORKED: Final = re.compile(r"\\(?:boxed|fbox)\s*\{|(?<!\#)\#{4}(?!\#)")
+_VERBATIM: Final = ("text", "json")  # tasks whose references are compared as they are
 KINDS: Final = {"letter": "multiple_choice", "JSON": "json", "number or LaTeX": "math", "few words": "text"}
 
 
@@ -74,15 +79,45 @@ def choose_task(references: Iterable[str | None], where: str) -> TaskChoice | No
     )
 
 
+def final_of(reference: str) -> str:
+    """Return the final answer of a worked solution; another reference as it is."""
+    return (final_answer(reference) or reference) if kind_of(reference) == "worked solution" else reference
+
+
+def with_final_answers(problems: Iterable[Problem], task: str | None, where: str) -> list[Problem]:
+    """Return problems with the final answer of each reference that is a worked solution, and warn of it.
+
+    The tasks `text` and `json` compare whole references, so their problems stay as they are.
+
+    Args:
+        problems: The problems.
+        task: The name of the task of problems that name none; None: it is not chosen yet.
+        where: What the problems are of, for the warning.
+    """
+    given = list(problems)
+    found = [
+        dataclasses.replace(one, answer=final_of(one.answer)) if one.answer and (one.task or task) not in _VERBATIM else one
+        for one in given
+    ]
+    changes = [(old, new) for old, new in zip(given, found, strict=True) if old.answer != new.answer]
+    if changes:
+        old, new = changes[0]
+        get_logger("tts.tasks").warning(
+            "%s has %d worked solutions as references, of which the final answer is taken: %s of %s",
+            where, len(changes), shown(new.answer), shown(old.answer),
+        )  # fmt: skip
+    return found
+
+
 def kind_of(reference: str) -> str:
     """Return the kind of a reference: a key of `KINDS`, "worked solution" or "long text"."""
     text = reference.strip()
-    if _WORKED.search(text):
-        return "worked solution"
     if _LETTER.fullmatch(text):
         return "letter"
     if _is_json(text):
         return "JSON"
+    if _WORKED.search(text):
+        return "worked solution"
     if any(character.isdigit() for character in text) and _NUMBER.fullmatch(text):
         return "number or LaTeX"
     if len(text) <= 4 * _LONGEST and _LATEX.search(text):

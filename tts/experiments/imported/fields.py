@@ -16,7 +16,7 @@ from tts.experiments.datasets.rows import BadRow, answer_in
 from tts.experiments.imported.layouts import Layout, Paths, layout_of
 from tts.experiments.imported.paths import has_path, value_at
 from tts.experiments.imported.source import COMPARED, SourceFacts
-from tts.tasks.extraction import final_answer
+from tts.tasks.by_references import final_of
 from tts.thoughts import THINK
 from tts.types import Prompt
 
@@ -53,7 +53,6 @@ _WORDS: Final = {"true": True, "false": False, "1": True, "0": False}
 _CUT: Final = ("length", "max_tokens", "model_length", "max_output_tokens", "gconf_threshold")  # reasons that a row ended
 _WHOLE: Final = ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "content_filter")
 _UNKNOWN: Final = -1  # a count of tokens that was not made
-_BOXED: Final = re.compile(r"\\(?:boxed|fbox)\s*\{|(?<!\#)\#{4}(?!\#)")  # in a worked solution
 
 Names = Mapping[str, "str | Mapping[str, str]"]  # field of each meaning; of scores and steps also one for each role
 
@@ -276,11 +275,6 @@ def _value(row: Mapping[str, Any], name: Paths) -> Any:
 
 def _names_in(name: Paths) -> list[str]:
     return [name] if isinstance(name, str) else list(name.values() if isinstance(name, Mapping) else name)
-
-
-def final_of(reference: str) -> str:
-    """Return the final answer of a worked solution; a reference without a box or `####` as it is."""
-    return (final_answer(reference) or reference) if _BOXED.search(reference) else reference
 
 
 def is_response(answer: str, text: str) -> bool:

@@ -12,7 +12,7 @@ from tts.errors import ConfigError
 from tts.experiments.study.config import StudyConfig
 from tts.logs import get_logger
 from tts.tasks.base import Task
-from tts.tasks.by_references import TaskChoice, choose_task
+from tts.tasks.by_references import TaskChoice, choose_task, with_final_answers
 from tts.types import Problem
 
 Problems = Mapping[str, Mapping[str, Problem]]
@@ -48,11 +48,12 @@ class ReferenceCheck:
 def with_chosen_tasks(config: StudyConfig, problems: Problems) -> tuple[Problems, Mapping[str, TaskChoice]]:
     """Return the problems, of a study without a task with the one that their references call for, and the choices by data set.
 
-    Problems that name a task, and models whose record has one, keep it.
+    Problems that name a task, and models whose record has one, keep it. References that are worked solutions become their final answers.
 
     Raises:
         ConfigError: references fit no task, or some models have a task of their own and others do not.
     """
+    problems = _with_final_answers(config, problems)
     open_sets = {name: of for name, of in problems.items() if any(problem.task is None for problem in of.values())}
     if config.task is not None or not open_sets:
         return problems, {}
@@ -80,6 +81,15 @@ def with_chosen_tasks(config: StudyConfig, problems: Problems) -> tuple[Problems
         }
         get_logger("tts.tasks").warning("%s; the line  task: %s  in the study says so", choice.line(f"the data set {name!r}"), choice.task)
     return chosen, choices
+
+
+def _with_final_answers(config: StudyConfig, problems: Problems) -> Problems:
+    owners = {spec.records()["policy"].task for spec in config.models.values()}
+    own = owners.pop() if len(owners) == 1 else None
+    task = config.task or (own if own not in _UNDECIDED else None)
+    return {
+        name: dict(zip(of, with_final_answers(of.values(), task, f"the data set {name!r}"), strict=True)) for name, of in problems.items()
+    }
 
 
 def check_references(config: StudyConfig, problems: Problems) -> list[ReferenceCheck]:

@@ -17,6 +17,7 @@ from tts.serve.searches import Order
 from tts.serve.wire.request import SearchRequest
 from tts.solver.model_cache import LOOP
 from tts.solver.thresholds import ProblemOutcomes, Thresholds
+from tts.tasks.by_references import with_final_answers
 from tts.types import Message, Problem
 
 _AT_ONCE = 64  # searches
@@ -57,6 +58,8 @@ async def _outcomes(gateway: Gateway, link: str, problems: Sequence[Problem]) ->
     gate = asyncio.Semaphore(_AT_ONCE)
     offer = gateway.offers.get(link)
     records, task = gateway.offers.servers[offer.model].records[0], gateway.offers.task(offer)
+
+    problems = with_final_answers(problems, task.name, "the file of problems")
 
     def order(problem: Problem) -> Order:
         messages = (Message("user", problem.prompt),) if isinstance(problem.prompt, str) else problem.prompt
