@@ -203,9 +203,8 @@ def test_a_client_that_leaves_ends_its_search(server, stream):
         else:
             with pytest.raises(openai.APITimeoutError):
                 api.chat.completions.create(model="forever", messages=QUESTION)
-    asyncio.run(until(lambda: not gateway.running))
-    assert not gateway.books.held
-    assert not gateway.admission.running
+    # the server's thread takes the search away and then books it: both are waited for, and a hold that stays is a time-out
+    asyncio.run(until(lambda: not (gateway.running or gateway.books.held or gateway.admission.running)))
 
 
 def test_a_retry_joins_the_search_under_way(server):
