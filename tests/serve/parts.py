@@ -67,6 +67,11 @@ def texts(ask: Ask) -> Answer:
     return _nth(ask, "It is sunny.")
 
 
+def thoughts(ask: Ask) -> Answer:
+    """Think before the answer."""
+    return _nth(ask, "<think>\nhm\n</think>\n\nIt is sunny.")
+
+
 def objects(ask: Ask) -> Answer:
     """Two of four are equal as values, one is no JSON, one does not fit."""
     return _nth(ask, "no idea", '{"city": 3}', 'It is {"city": "Oslo", "size": 1}', '```json\n{"size": 1.0, "city": "Oslo"}\n```')

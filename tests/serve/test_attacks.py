@@ -104,8 +104,8 @@ def test_an_error_repeats_the_beginning_of_a_value_alone(client, name):
 
 
 def test_a_warning_repeats_the_beginning_of_a_value_alone(client):
-    (warning,) = ask(client(), reasoning_effort=X).json()["tts"]["warnings"]
-    assert warning.startswith("reasoning_effort 'xx")
+    (warning,) = ask(client(), **{X[:5000]: 1}).json()["tts"]["warnings"]
+    assert warning.startswith("the field 'xx")
     assert len(warning) < 300
 
 

@@ -14,9 +14,9 @@ from tts.serve.config import gateway_config, read_config
 
 WRONG: dict[str, tuple[Any, str]] = {
     "a list of models": ({"models": ["toy"]}, "models is ['toy'], but must be a valid dictionary"),
-    "an unknown effort": (
-        {"models": {"toy": {}}, "efforts": {"lo": 5}},
-        "key of efforts is 'lo', but no key of efforts has that name (hint: did you mean low?)",
+    "the effort of requests that name none": (
+        {"models": {"toy": {}}, "efforts": {"none": 5}},
+        "a key of efforts is 'none', but such a request names no effort (hint: leave it out)",
     ),
     "an effort of nothing": ({"models": {"toy": {}}, "efforts": {"low": 0}}, "efforts.low is 0, but must be tokens of at least 1"),
     "a preset above the limit": (

@@ -75,8 +75,9 @@ def test_a_stream_without_usage_has_a_choice_in_every_chunk(api):
     assert all(len(chunk.choices) == 1 and chunk.usage is None for chunk in chunks)
 
 
-def test_n_gives_distinct_answers_best_first(api):
-    reply = api.chat.completions.create(model="toy", messages=QUESTION, seed=1, n=3, extra_body={"tts": {"strategy": "best_of_n(n=64)"}})
+def test_n_gives_distinct_answers_best_first_where_that_is_asked_for(api):
+    options = {"strategy": "best_of_n(n=64)", "distinct": True}
+    reply = api.chat.completions.create(model="toy", messages=QUESTION, seed=1, n=3, extra_body={"tts": options})
     texts = [choice.message.content for choice in reply.choices]
     answers = [text.rpartition("A: ")[2] for text in texts]
     assert answers[0] == reply.tts["answer"]

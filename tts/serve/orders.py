@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from tts.backends.base import Sampling
+from tts.backends.base import Backend, Sampling
 from tts.backends.openai.backend import OpenAIBackend
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, shown, unknown_name
@@ -17,6 +17,7 @@ from tts.scopes import RegisteredNames
 from tts.search.needs import needs_of
 from tts.search.parts import Plan
 from tts.search.plan import parse
+from tts.search.strategies.best_of_n import BestOfN
 from tts.search.strategies.single import Single
 from tts.serve.config import budget_of
 from tts.serve.failures import api_error, refused
@@ -38,6 +39,7 @@ _MOST_STOPS = 16
 _STEPWISE = frozenset({"steps", "extend", "score", "next_logprobs", "value", "hidden"})  # capabilities that chats lack
 RUNS_PROGRAMS = frozenset({"program_aided"})  # parts of ours that run what a model wrote, or read files
 # Whole numbers that count tokens or characters, which a request may set up to `limits.tokens`. All others are widths.
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # which clients send by default
 _LENGTHS = frozenset({"block", "characters", "foresight", "horizon", "length", "max_tokens", "thought_tokens", "tokens"})
 
 
@@ -119,9 +121,9 @@ def order_of(request: SearchRequest, gateway: Gateway) -> Order:
     if offer.preset.risk is None or gateway.chains is None:
         return _single_order(request, gateway)
     request = as_calibrated(request)
-    order = _single_order(request, gateway)
+    order = _single_order(request, gateway, widens=False)
     links = [
-        dataclasses.replace(_single_order(dataclasses.replace(request, model=name), gateway), seed=order.seed, notes=())
+        dataclasses.replace(_single_order(dataclasses.replace(request, model=name), gateway, widens=False), seed=order.seed, notes=())
         for name in gateway.offers.links(offer)
     ]
     order = dataclasses.replace(order, links=tuple(links), budget=_total(links))
@@ -136,7 +138,14 @@ def _total(links: Sequence[Order]) -> Budget:
     return budget_of({unit: sum(one[unit] for one in limits) for unit in units})
 
 
-def _single_order(request: SearchRequest, gateway: Gateway) -> Order:
+def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = True) -> Order:
+    """Return the order of a request for one model.
+
+    Args:
+        request: The request.
+        gateway: The gateway.
+        widens: Whether a plan of one sample draws as many as there are answers.
+    """
     offer, limits, options = gateway.offers.get(request.model), gateway.config.limits, request.options
     choices = options.n or request.choices
     if choices > limits.n:
@@ -144,9 +153,11 @@ def _single_order(request: SearchRequest, gateway: Gateway) -> Order:
         raise refused(field, f"{field} is {choices}, but this server gives at most {limits.n} choices; ask for fewer")
     strategy = _named_strategy(gateway, offer, options.strategy)
     sampling, notes = _sampling(request, gateway, offer, strategy)
+    task = _task(request, gateway, offer)
+    if widens and choices > 1:
+        strategy = _widened(strategy, choices, gateway.offers.task(offer) if task is None else task, _has_verifier(request, gateway, offer))
     budget, more = _budget(request, gateway, offer, strategy)
     seed = options.seed if options.seed is not None else request.seed
-    task = _task(request, gateway, offer)
     problem = Problem(_prompt(request.messages))
     _check_problem(request, gateway.offers.task(offer) if task is None else task, problem)
     return Order(
@@ -164,6 +175,31 @@ def _single_order(request: SearchRequest, gateway: Gateway) -> Order:
         notes=(*request.notes, *notes, *more),
         keep_trace=options.trace,
     )
+
+
+def _widened(plan: Plan | None, choices: int, task: Task, has_verifier: bool) -> Plan | None:  # noqa: FBT001 - the last of four
+    """Return a plan that draws as many samples as there are answers, where it would draw one.
+
+    Args:
+        plan: The plan; None: the default, which draws one sample of free text.
+        choices: The answers.
+        task: The task.
+        has_verifier: Whether a verifier scores the answers.
+    """
+    if plan is None:
+        return Plan.of(BestOfN(n=choices)) if task.name == "text" and not has_verifier else None
+    if not isinstance(plan.strategy, Single):
+        return plan
+    return dataclasses.replace(plan, strategy=BestOfN(n=choices, temperature=plan.strategy.temperature))
+
+
+def _has_verifier(request: SearchRequest, gateway: Gateway, offer: Offer) -> bool:
+    """Return whether a verifier scores the answers: of the request, the preset, the model's settings or its record."""
+    named = _verifier(request, gateway, offer)
+    if named is not None:
+        return named != "none"
+    record = gateway.offers.policy(offer)
+    return bool(offer.settings.verifiers or record.verifier or record.task_verifiers)
 
 
 def _check_problem(request: SearchRequest, task: Task, problem: Problem) -> None:
@@ -279,11 +315,8 @@ def _budget(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Pl
     """
     limits, notes = gateway.config.limits, tuple[str, ...]()
     field, given = "model", offer.preset.budget if offer.preset.budget is not None else offer.settings.budget
-    if (effort := request.effort) not in ("", "none"):
-        if effort in gateway.config.efforts:
-            field, given = request.name_of("reasoning_effort"), min(gateway.config.efforts[effort], limits.tokens)
-        else:
-            notes = (f"{request.name_of('reasoning_effort')} {shown(effort)} is no effort of this server and had no effect",)
+    if request.effort in gateway.config.efforts:
+        field, given = request.name_of("reasoning_effort"), min(gateway.config.efforts[request.effort], limits.tokens)
     if request.thinking_tokens is not None:
         field, asked = request.name_of("budget"), request.thinking_tokens + (request.max_tokens or 0)
         given = min(asked, limits.tokens)
@@ -315,12 +348,43 @@ def _sampling(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: 
         notes = (f"temperature 0 would draw equal samples: the strategy's own temperature, {kept:g}, ruled them",)
     elif request.temperature is not None:
         given["temperature"] = request.temperature
-    given |= {name: value for name in ("top_p", "top_k") if (value := getattr(request, name)) is not None}
+    given |= request.draws
+    effort, more = _effort(request, gateway, offer)
+    given |= {"effort": effort} if effort else {}
+    notes += more
     if (most := request.max_tokens) is not None:
         limit, field = gateway.config.limits.tokens, request.name_of("max_tokens")
         given["max_tokens"] = min(most, limit)
         notes += (f"{field} is {most}, but was clipped to limits.tokens, {limit}",) if most > limit else ()
     return of_field(request.name_of("max_tokens"), lambda: Sampling(**given)), notes
+
+
+def _effort(request: SearchRequest, gateway: Gateway, offer: Offer) -> tuple[str, tuple[str, ...]]:
+    """Return the effort that the model's server takes, "" where it takes none, and what is reported of it.
+
+    Words that clients send by default are reported where neither the gateway nor the server has them.
+
+    Raises:
+        ApiError: 400, nothing here knows the word.
+    """
+    effort, known = request.effort, gateway.config.efforts
+    if not effort:
+        return "", ()
+    if all(backend.caps.efforts for backend in _writers(gateway, offer)):
+        return effort, ()
+    if effort in known or effort == "none":
+        return "", ()
+    field = request.name_of("reasoning_effort")
+    if effort in _EFFORTS:
+        return "", (f"{field} {shown(effort)} is no effort of this server and had no effect",)
+    names = ", ".join(dict.fromkeys((*known, *_EFFORTS)))
+    raise refused(field, f"{field} is {shown(effort)}, but the model {offer.model!r} knows no such effort; it takes {names}")
+
+
+def _writers(gateway: Gateway, offer: Offer) -> list[Backend]:
+    """Return the backends of the models that write."""
+    backends, fusion = gateway.offers.backends(offer), offer.settings.fusion
+    return [backends[role] for role in ("policy", *(() if fusion is None else fusion.models))]
 
 
 def of_field(param: str, make: Callable[[], T]) -> T:

@@ -13,6 +13,7 @@ from tts.budget.ledger import Call, sum_usage
 from tts.serve.request_task import RequestTask
 from tts.serve.searches import RunningSearch
 from tts.serve.wire.request import AnswerCall, AnswerChoice, Counts, Outcome, ReplyHead
+from tts.tasks.base import Task
 from tts.tasks.json import JsonTask
 from tts.trace.receipt import Receipt
 from tts.trace.trace import plain_values
@@ -53,28 +54,39 @@ def with_majority_first(search: RunningSearch, solution: Solution) -> Solution:
 
 
 def choices_of(search: RunningSearch, solution: Solution) -> list[AnswerChoice]:
-    """Return the best candidate of each of the best answers, best first; at most as many as were asked for."""
+    """Return the best candidates, best first, at most as many as were asked for; of equal answers one alone where that is asked for.
+
+    Candidates without an answer come last, one alone and only where there is no other if answers have a form or are to be distinct.
+    """
     if solution.abstained:
         return [AnswerChoice(**_abstention(search, solution.abstained), finish="refusal")]
+    answered = [one for one in solution.candidates if one.answer_class is not None]
+    others = [one for one in solution.candidates if one.answer_class is None]
+    distinct = search.order.request.options.distinct
+    if distinct:
+        best: dict[int | None, Candidate] = {}
+        for one in answered:
+            best.setdefault(one.answer_class, one)
+        answered = list(best.values())
+    if distinct or _has_form(search.order.task):
+        others = [] if answered else others[:1]
     shares = _shares(solution.candidates)
-    found: dict[int | None, AnswerChoice] = {}
-    for candidate in solution.candidates:
-        kind = candidate.answer_class
-        if kind in found or (kind is None and (found or solution.answer is not None)):
-            continue
-        found[kind] = _choice(search, candidate, shares.get(kind))
-        if len(found) == search.order.choices:
-            break
+    chosen = [*answered, *others][: search.order.choices]
     # clients read the first choice, also where the budget paid for no text
-    return list(found.values()) or [AnswerChoice(text="", finish="length")]
+    return [_choice(search, one, shares.get(one.answer_class)) for one in chosen] or [AnswerChoice(text="", finish="length")]
+
+
+def _has_form(task: Task | None) -> bool:
+    """Return whether a request asked for a form of answers: JSON, or calls of tools."""
+    if isinstance(task, RequestTask):
+        return task.tools is not None or isinstance(task.inner, JsonTask)
+    return isinstance(task, JsonTask)
 
 
 def _abstention(search: RunningSearch, why: str) -> dict[str, Any]:
     """Return the sentence that stands for an answer that is not given; where a form was asked for, it is a refusal."""
-    sentence, task = f"{why[:1].upper()}{why[1:]}.", search.order.task
-    has_tools, inner = (task.tools is not None, task.inner) if isinstance(task, RequestTask) else (False, task)
-    has_form = has_tools or isinstance(inner, JsonTask)
-    return {"refusal": sentence} if has_form else {"text": sentence}
+    sentence = f"{why[:1].upper()}{why[1:]}."
+    return {"refusal": sentence} if _has_form(search.order.task) else {"text": sentence}
 
 
 def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -> AnswerChoice:
@@ -124,7 +136,8 @@ def counts_of(solution: Solution, choices: Sequence[AnswerChoice]) -> Counts:
 def report_of(search: RunningSearch, solution: Solution, choices: Sequence[AnswerChoice]) -> dict[str, Any]:
     """Return the object `tts`: how the search went, and its whole ledger."""
     order, short = search.order, search.order.choices - len(choices)
-    missing = (f"n is {order.choices}, but the search found {len(choices)} distinct answers",) if short else ()
+    kind = "distinct answers" if order.request.options.distinct else "answers"
+    missing = (f"n is {order.choices}, but the search found {len(choices)} {kind}",) if short else ()
     return plain_values(
         {
             "answer": solution.answer,

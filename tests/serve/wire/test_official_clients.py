@@ -142,7 +142,7 @@ def test_a_schema_is_parsed_by_the_client(url):
 
 
 def test_what_the_api_has_no_word_for_goes_by_tts(url):
-    options = {"n": 2, "seed": 1, "stop": ["."]}
+    options = {"n": 2, "seed": 1, "stop": ["."], "distinct": True}
     reply = responses(url).responses.create(model="calls", input="Oslo?", tools=[FLAT], extra_body={"tts": options})
     assert {one["calls"][0]["arguments"]["city"] for one in reply.tts["answers"]} == {"Oslo", "Rome"}
     assert (reply.tts["seed"], len(reply.tts["weights"])) == (1, 2)

@@ -35,7 +35,7 @@ from tts.serve.orders import of_field
 from tts.serve.searches import Job
 from tts.serve.server_events import PING, EventsReply, event, leaving
 from tts.serve.spending.accounts import SECONDS_UNIT, SharedAccount
-from tts.serve.wire.chat import checked_fields
+from tts.serve.wire.fields import COMPLETIONS
 from tts.serve.wire.request import checked, parsed
 from tts.solver.model_cache import LOOP
 from tts.verifiers.compatibility import check_rates
@@ -49,12 +49,13 @@ _TOKENS = 16  # of a choice, where the request names no number
 async def completions(request: Request) -> Response:
     """Reply to a completion request."""
     gateway: Gateway = request.app.state.gateway
-    body = checked(CompletionBody, parsed(await read_body(request)))
+    value = parsed(await read_body(request))
+    body = checked(CompletionBody, value)
     body.check(gateway.config.limits)
-    offer, notes = gateway.offers.get(body.model), checked_fields(body.unknown)
+    offer, notes = gateway.offers.get(body.model), COMPLETIONS.check(value)
     prompts = prompts_of(body.prompt, gateway.config.limits)
     if offer.name != offer.model or body.tts is not None:
-        return search_response(request, gateway, body, prompts)
+        return search_response(request, gateway, body, prompts, notes)
     call = ModelCall(gateway, request.state.client, offer, _order(body, gateway, offer, prompts), notes)
     if body.stream:
         return CompletionStream(call, usage=body.streams_usage)
@@ -67,7 +68,7 @@ def _order(body: CompletionBody, gateway: Gateway, offer: Offer, prompts: tuple[
     given: dict[str, Any] = {"temperature": 1.0, **offer.settings.sampling}
     most = _TOKENS if body.max_tokens is None else body.max_tokens
     given["max_tokens"] = max(1, most)
-    given |= {name: value for name in ("temperature", "top_p") if (value := getattr(body, name)) is not None}
+    given |= body.draws | ({} if body.temperature is None else {"temperature": body.temperature})
     return CompletionOrder(
         prompts=prompts,
         choices=body.choices,

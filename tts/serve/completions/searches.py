@@ -24,18 +24,25 @@ from tts.serve.wire.chat import ChatBody, request_of, usage_of
 from tts.serve.wire.request import checked
 
 T = TypeVar("T")
-_SHARED = ("model", "n", "seed", "temperature", "top_p", "max_tokens", "stop", "reasoning_effort")  # fields that chat requests have too
+_OWN = {"prompt", "best_of", "logprobs", "echo", "suffix", "stream", "stream_options", "tts"}  # fields that chats lack, or are handled here
 
 
-def search_response(request: Request, gateway: Gateway, body: CompletionBody, prompts: Sequence[str]) -> Response:
+def search_response(request: Request, gateway: Gateway, body: CompletionBody, prompts: Sequence[str], notes: tuple[str, ...]) -> Response:
     """Return the response to a request for searches.
+
+    Args:
+        request: The request of HTTP.
+        gateway: The gateway.
+        body: The body.
+        prompts: Its prompts.
+        notes: What the replies report of fields without effect.
 
     Raises:
         ApiError: 400, a field is not valid, or asks for what only a model alone can give.
     """
     _refuse_fields_of_models(body, prompts)
     limits = gateway.config.limits
-    orders = [order_of(request_of(_chat(body, prompt), limits), gateway) for prompt in prompts]
+    orders = [order_of(request_of(_chat(body, prompt), limits, notes), gateway) for prompt in prompts]
     tokens, most = sum(int(order.budget.limits["tokens"]) for order in orders), gateway.config.limits.tokens
     if tokens > most:
         cause = f"the budgets of {len(orders)} prompts are {tokens} tokens, but limits.tokens is {most}; send fewer prompts at once"
@@ -55,9 +62,9 @@ def _refuse_fields_of_models(body: CompletionBody, prompts: Sequence[str]) -> No
 
 
 def _chat(body: CompletionBody, prompt: str) -> ChatBody:
-    given = {name: value for name in _SHARED if (value := getattr(body, name)) is not None}
+    given = body.model_dump(exclude_none=True, exclude=_OWN, by_alias=True)
     options = {} if body.tts is None else {"tts": body.tts.model_dump(exclude_unset=True)}
-    return checked(ChatBody, {**body.unknown, **given, **options, "messages": [{"role": "user", "content": prompt}]})
+    return checked(ChatBody, {**given, **options, "messages": [{"role": "user", "content": prompt}]})
 
 
 class SearchCompletion(EventsReply):

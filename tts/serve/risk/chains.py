@@ -22,7 +22,7 @@ from tts.solver.solver import Solver
 from tts.solver.thresholds import Thresholds
 from tts.types import Solution
 
-_OWN = {"temperature": None, "top_p": None, "top_k": None, "max_tokens": None, "thinking_tokens": None, "effort": ""}
+_OWN: Mapping[str, Any] = {"temperature": None, "draws": {}, "max_tokens": None, "thinking_tokens": None, "effort": ""}
 
 
 def prepared_run(order: Order, budget: Budget | Account, records: Mapping[str, ModelRecord], cache: ModelCache) -> ProblemRun:
@@ -44,7 +44,8 @@ def prepared_run(order: Order, budget: Budget | Account, records: Mapping[str, M
 
 def as_calibrated(request: SearchRequest) -> SearchRequest:
     """Return a request for a preset with a risk: what would change its sampling or its budget has no effect, and is reported."""
-    given = [name for name, none in _OWN.items() if getattr(request, name) != none]
+    names = {name: tuple(request.draws) if name == "draws" else (name,) for name in _OWN}
+    given = [one for name, none in _OWN.items() if getattr(request, name) != none for one in names[name]]
     notes = tuple(f"{request.name_of(name)} had no effect: the risk of this preset holds for its own sampling" for name in given)
     changes: dict[str, Any] = {**_OWN, "notes": (*request.notes, *notes)}
     return dataclasses.replace(request, **changes)

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from tts.errors import shown
 from tts.serve.config import GatewayLimits
 from tts.serve.failures import ApiError, refused
 from tts.serve.server_events import DONE, PING, event
+from tts.serve.wire.fields import CHAT
 from tts.serve.wire.request import (
     AnswerChoice,
     BodyPart,
     Counts,
+    EffortWord,
     History,
     Outcome,
     ReplyHead,
     SearchRequest,
+    SharedFields,
     TtsOptions,
     checked,
     picture_of,
@@ -32,20 +35,7 @@ _KIND = "chat.completion.chunk"
 _OPENING: Mapping[str, Any] = {"role": "assistant", "content": ""}  # the first delta of each choice
 _FINISH = {"stop": "stop", "stop text": "stop", "length": "length", "calls": "tool_calls", "refusal": "stop"}
 _MOST_STOPS = 4  # as the API has it
-# Fields without effect on an answer are ignored, as by other servers.
-_IDLE = frozenset({"user", "metadata", "store", "safety_identifier", "prompt_cache_key", "service_tier", "prediction"})
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # fields that cannot be honoured, with the values at which they request nothing
-    "frequency_penalty": (None, 0),
-    "presence_penalty": (None, 0),
-    "logit_bias": (None, {}),
-    "logprobs": (None, False),
-    "top_logprobs": (None, 0),
-    "modalities": (None, ["text"]),
-    "audio": (None,),
-    "functions": (None, []),
-    "function_call": (None, "none", "auto"),
-    "web_search_options": (None,),
-}
+_THOUGHTS = ("thinking", "redacted_thinking")  # kinds of parts that are no part of the history
 
 
 class FunctionCall(BodyPart):
@@ -68,6 +58,9 @@ class ChatMessage(BodyPart):
 
     role: Role
     content: str | list[dict[str, Any]] | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: Any = None
     tool_calls: list[BodyCall] | None = None
     tool_call_id: str | None = None
 
@@ -78,26 +71,14 @@ class StreamOptions(BodyPart):
     include_usage: bool = False
 
 
-class RequestBody(BaseModel):
-    """The fields that requests for chats and for completions share. Unknown fields are reported as without effect."""
+class RequestBody(SharedFields):
+    """The fields that requests for chats and for completions share."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    model: str
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = Field(default=None, ge=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, gt=0, le=1)
     stop: str | list[str] | None = None
-    reasoning_effort: str | None = None
-    tts: TtsOptions | None = None
-
-    @property
-    def unknown(self) -> dict[str, Any]:
-        """Fields that are not known, and their values."""
-        return self.model_extra or {}
+    reasoning_effort: EffortWord | None = None
 
     @property
     def choices(self) -> int:
@@ -145,11 +126,16 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
     Raises:
         ApiError: 400, a field is not valid or cannot be honoured.
     """
-    return request_of(checked(ChatBody, value), limits)
+    return request_of(checked(ChatBody, value), limits, CHAT.check(value))
 
 
-def request_of(body: ChatBody, limits: GatewayLimits) -> SearchRequest:
+def request_of(body: ChatBody, limits: GatewayLimits, notes: tuple[str, ...]) -> SearchRequest:
     """Return the request in a body that is checked.
+
+    Args:
+        body: The body.
+        limits: The operator's limits.
+        notes: What the reply reports of fields without effect.
 
     Raises:
         ApiError: 400, a field cannot be honoured.
@@ -161,35 +147,18 @@ def request_of(body: ChatBody, limits: GatewayLimits) -> SearchRequest:
         choices=body.choices,
         seed=body.seed,
         temperature=body.temperature,
-        top_p=body.top_p,
+        draws=body.draws,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         stops=body.stops(_MOST_STOPS),
         effort=body.reasoning_effort or "",
         tools=tuple(body.tools or ()),
         tool_choice="auto" if body.tool_choice is None else body.tool_choice,
         parallel=body.parallel_tool_calls is not False,
-        form=body.response_format,
+        form=body.form(body.response_format, "response_format"),
         options=body.tts or TtsOptions(),
-        notes=checked_fields(body.unknown),
+        notes=notes,
         echo={"usage": body.streams_usage},
     )
-
-
-def checked_fields(unknown: Mapping[str, Any]) -> tuple[str, ...]:
-    """Refuse fields that ask for what the gateway cannot do; report those that it does not know.
-
-    Raises:
-        ApiError: 400, with the field.
-    """
-    for name, value in unknown.items():
-        if name in _NEUTRAL and value not in _NEUTRAL[name]:
-            raise refused(name, f"{name} is {shown(value)}, but searches cannot honour it; leave it out", "unsupported")
-    return unknown_fields(name for name in unknown if name not in _IDLE and name not in _NEUTRAL)
-
-
-def unknown_fields(names: Any) -> tuple[str, ...]:
-    """Return what a reply reports of unknown fields."""
-    return tuple(f"the field {shown(name)} is not known here and had no effect" for name in names)
 
 
 def messages_of(turns: list[ChatMessage], limits: GatewayLimits) -> tuple[Message, ...]:
@@ -201,9 +170,9 @@ def messages_of(turns: list[ChatMessage], limits: GatewayLimits) -> tuple[Messag
     history = History("messages", limits)
     for place, one in enumerate(turns):
         where = f"messages[{place}]"
-        if one.content is None and not one.tool_calls:
+        if one.content is None and not (one.tool_calls or one.refusal or one.reasoning_content or one.reasoning):
             raise refused(f"{where}.content", f"{where}.content is missing, but must be text")
-        parts = _parts(one.content or "", f"{where}.content", limits)
+        parts = _parts(one.content or one.refusal or "", f"{where}.content", limits)
         if one.role == "tool":
             text = "".join(part for part in parts if isinstance(part, str))
             parts = [ToolResult(one.tool_call_id or "", text), *(part for part in parts if not isinstance(part, str))]
@@ -227,6 +196,8 @@ def _parts(content: str | list[dict[str, Any]], where: str, limits: GatewayLimit
             inner: Any = part.get("image_url")
             inner = inner if isinstance(inner, dict) else {}
             found.append(picture_of(inner.get("url"), inner.get("detail"), f"{place}.image_url.url", limits))
+            continue
+        if kind in _THOUGHTS:
             continue
         if kind not in ("text", "refusal"):
             raise refused(place, f"{place} is of type {shown(kind)}, but this server reads text and pictures alone", "unsupported")

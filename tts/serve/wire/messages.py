@@ -6,21 +6,23 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from tts.errors import shown
 from tts.serve.config import GatewayLimits
 from tts.serve.failures import ApiError, refused
 from tts.serve.server_events import named_event
-from tts.serve.wire.chat import unknown_fields
+from tts.serve.wire.fields import MESSAGES
 from tts.serve.wire.request import (
     AnswerChoice,
     BodyPart,
     Counts,
+    EffortWord,
     History,
     Outcome,
     ReplyHead,
     SearchRequest,
+    SharedFields,
     TtsOptions,
     checked,
     picture_of,
@@ -31,9 +33,6 @@ from tts.serve.wire.request import (
 from tts.types import Message, Part, Picture, ToolResult
 
 _FINISH = {"stop": "end_turn", "stop text": "stop_sequence", "length": "max_tokens", "calls": "tool_use", "refusal": "refusal"}
-_IDLE = frozenset({"metadata", "service_tier", "inference_geo", "cache_control", "diagnostics", "speed", "user_profile_id"})
-_REPORTED = {"context_management": "context_management is not supported and had no effect: the whole history reaches the model"}
-_REFUSED = ("mcp_servers", "container", "prefill")  # fields that change what an answer means
 _MOST_STOPS = 16
 _FIELDS = {
     "stop": "stop_sequences",
@@ -66,16 +65,13 @@ class Thinking(BodyPart):
 class OutputConfig(BodyPart):
     """The form of the answer, and a word for the budget."""
 
-    effort: str | None = None
+    effort: EffortWord | None = None
     format: dict[str, Any] | None = None
 
 
-class MessagesBody(BaseModel):
-    """A request for a message. Unknown fields are reported as without effect."""
+class MessagesBody(SharedFields):
+    """A request for a message."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    model: str
     messages: list[Turn] = Field(min_length=1)
     system: str | list[dict[str, Any]] | None = None
     tools: list[dict[str, Any]] | None = None
@@ -83,12 +79,9 @@ class MessagesBody(BaseModel):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     stop_sequences: list[str] | None = None
-    stream: bool | None = None
+    context_management: Any = None
     temperature: float | None = Field(default=None, ge=0, le=1)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=0)
     max_tokens: int | None = Field(default=None, ge=1)
-    tts: TtsOptions | None = None
 
 
 def read(value: Any, limits: GatewayLimits) -> SearchRequest:
@@ -100,7 +93,7 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
     body = checked(MessagesBody, value)
     if body.max_tokens is None:
         raise refused("max_tokens", "max_tokens is missing, but must be given", "missing")
-    return request_of(body, limits)
+    return request_of(body, limits, MESSAGES.check(value))
 
 
 def read_count(value: Any, limits: GatewayLimits) -> SearchRequest:
@@ -109,21 +102,23 @@ def read_count(value: Any, limits: GatewayLimits) -> SearchRequest:
     Raises:
         ApiError: 400, a field is not valid.
     """
-    return request_of(checked(MessagesBody, value), limits)
+    return request_of(checked(MessagesBody, value), limits, MESSAGES.check(value))
 
 
-def request_of(body: MessagesBody, limits: GatewayLimits) -> SearchRequest:
+def request_of(body: MessagesBody, limits: GatewayLimits, reports: tuple[str, ...]) -> SearchRequest:
     """Return the request in a body that is checked.
+
+    Args:
+        body: The body.
+        limits: The operator's limits.
+        reports: What the reply reports of unknown fields.
 
     Raises:
         ApiError: 400, a field cannot be honoured.
     """
-    extra = body.model_extra or {}
-    for name in _REFUSED:
-        if extra.get(name):
-            raise refused(name, f"{name} is {shown(extra[name])}, but searches cannot honour it; leave it out", "unsupported")
-    notes = [_REPORTED[name] for name in extra if name in _REPORTED]
-    notes += unknown_fields(name for name in extra if name not in _IDLE and name not in _REPORTED and name not in _REFUSED)
+    notes = list(reports)
+    if body.context_management is not None:
+        notes.append("context_management is not supported and had no effect: the whole history reaches the model")
     if body.messages[-1].role == "assistant":
         notes.append("the last turn is the assistant's: it is history, and the answer does not continue it")
     tools, choice, parallel = _tools(body, notes)
@@ -136,8 +131,7 @@ def request_of(body: MessagesBody, limits: GatewayLimits) -> SearchRequest:
         messages=_messages(body, limits),
         stream=bool(body.stream),
         temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
+        draws=body.draws,
         max_tokens=body.max_tokens,
         stops=stop_texts(body.stop_sequences, "stop_sequences", _MOST_STOPS),
         effort=output.effort or "",
@@ -145,7 +139,7 @@ def request_of(body: MessagesBody, limits: GatewayLimits) -> SearchRequest:
         tools=tools,
         tool_choice=choice,
         parallel=parallel,
-        form=_form(output.format),
+        form=body.form(_form(output.format), "output_config.format"),
         options=body.tts or TtsOptions(),
         notes=tuple(notes),
         fields=_FIELDS,

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,12 +20,14 @@ from tts.serve.failures import ApiError, refused, too_long
 from tts.types import Message, Part, Picture, ToolCall, ToolResult
 
 Body = TypeVar("Body", bound=BaseModel)
+EffortWord = Annotated[str, Field(max_length=100)]  # any word: servers have words of their own
 Finish = Literal["stop", "stop text", "length", "calls", "refusal"]
+_DRAWS = ("top_p", "top_k", "min_p")  # fields of bodies that are parameters of `Sampling`
 _DATA_URL = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,")
 
 
 class BodyPart(BaseModel):
-    """A part of a body, whose unknown fields have no effect."""
+    """A part of a body. `FieldRules` reports what it does not know."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -40,6 +42,7 @@ class TtsOptions(BaseModel):
         account: The account that pays in place of the key's own.
         seed: The seed of the search.
         n: The number of answers.
+        distinct: Whether answers that are equal are given once.
         stop: Texts that end an answer.
         trace: Whether the trace is kept.
     """
@@ -52,8 +55,67 @@ class TtsOptions(BaseModel):
     verifier: str | None = Field(default=None, max_length=4000)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     n: int | None = Field(default=None, ge=1)
+    distinct: bool = False
     stop: str | list[str] | None = None
     trace: bool = True
+
+
+class Structure(BodyPart):
+    """The form of an answer, as vLLM has it. `FieldRules` reports its other keys."""
+
+    json_: Any = Field(default=None, alias="json")
+
+
+class SharedFields(BaseModel):
+    """Fields that requests of all APIs have, or that servers of open models take beside those of the APIs.
+
+    Attributes:
+        guided_json: A JSON schema, or its text, that an answer has; so has `structured_outputs.json`.
+    """
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    model: str
+    stream: bool | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1)
+    min_p: float | None = Field(default=None, ge=0, lt=1)
+    guided_json: Any = None
+    structured_outputs: Structure | None = None
+    tts: TtsOptions | None = None
+
+    @property
+    def draws(self) -> dict[str, Any]:
+        """What the request has of the parameters of `Sampling`, beside the temperature and the length of a row."""
+        given = {name: getattr(self, name) for name in _DRAWS}
+        return {name: max(0, value) if name == "top_k" else value for name, value in given.items() if value is not None}
+
+    def form(self, given: Mapping[str, Any] | None, field: str) -> Mapping[str, Any] | None:
+        """Return the form of the answer, as `response_format` of chats has it; None: free text.
+
+        Args:
+            given: The form in the API's own field.
+            field: The name of that field.
+
+        Raises:
+            ApiError: 400, two fields give a form, or one is no JSON.
+        """
+        structure = None if self.structured_outputs is None else self.structured_outputs.json_
+        forms = {field: given, "guided_json": self.guided_json, "structured_outputs.json": structure}
+        named = [name for name, one in forms.items() if one is not None]
+        if len(named) > 1:
+            raise refused(named[1], f"{named[1]} is given beside {named[0]}, but an answer has one form; leave one out")
+        if not named or named[0] == field:
+            return given
+        schema = forms[named[0]]
+        try:
+            schema = json.loads(schema, parse_constant=_refuse_constant) if isinstance(schema, str) else schema
+        except (ValueError, RecursionError):
+            schema = None
+        if not isinstance(schema, dict):
+            raise refused(named[0], f"{named[0]} is {shown(forms[named[0]])}, but must be a JSON schema")
+        return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +129,7 @@ class SearchRequest:
         choices: The number of answers.
         seed: The seed of the search; None: it is drawn.
         temperature: The temperature of the candidates; None: the model's.
-        top_p: The nucleus mass of the candidates; None: the model's.
-        top_k: The number of most likely tokens of the candidates; None: the model's.
+        draws: Further parameters of the candidates' `Sampling`, by name, in place of the model's.
         max_tokens: The most tokens of a candidate; None: the rest of the context.
         stops: Texts that end an answer.
         effort: The word for a budget; "": none is named.
@@ -89,8 +150,7 @@ class SearchRequest:
     choices: int = 1
     seed: int | None = None
     temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
+    draws: Mapping[str, Any] = field(default_factory=dict[str, Any])
     max_tokens: int | None = None
     stops: tuple[str, ...] = ()
     effort: str = ""

@@ -6,20 +6,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from tts.errors import shown
 from tts.serve.config import GatewayLimits
 from tts.serve.failures import ApiError, refused
 from tts.serve.server_events import PING, named_event
-from tts.serve.wire.chat import unknown_fields
+from tts.serve.wire.fields import RESPONSES
 from tts.serve.wire.request import (
     BodyPart,
     Counts,
+    EffortWord,
     History,
     Outcome,
     ReplyHead,
     SearchRequest,
+    SharedFields,
     TtsOptions,
     checked,
     picture_of,
@@ -30,18 +32,6 @@ from tts.serve.wire.request import (
 from tts.types import Message, Part, ToolResult
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-_IDLE = frozenset({
-    "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "include",
-    "stream_options", "client_metadata",
-})  # fmt: skip
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # fields that cannot be honoured, with the values at which they request nothing
-    "background": (None, False),
-    "conversation": (None,),
-    "prompt": (None,),
-    "top_logprobs": (None, 0),
-    "truncation": (None, "disabled", "auto"),
-    "max_tool_calls": (None,),
-}
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # that the API's own replies may have
 _MOST_STOPS = 16
 _FIELDS = {
@@ -65,30 +55,23 @@ class TextOptions(BodyPart):
 class ReasoningOptions(BodyPart):
     """The word for a budget."""
 
-    effort: str | None = None
+    effort: EffortWord | None = None
 
 
-class ResponsesBody(BaseModel):
-    """A request for a response. Unknown fields are reported as without effect."""
+class ResponsesBody(SharedFields):
+    """A request for a response."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    model: str
     input: str | list[dict[str, Any]]
     instructions: str | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    stream: bool | None = None
     store: bool | None = None
     previous_response_id: str | None = None
     metadata: dict[str, str] | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
-    tts: TtsOptions | None = None
 
 
 def read(value: Any, limits: GatewayLimits) -> SearchRequest:
@@ -98,11 +81,7 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
         ApiError: 400, a field is not valid or cannot be honoured.
     """
     body = checked(ResponsesBody, value)
-    extra = body.model_extra or {}
-    for name, given in extra.items():
-        if name in _NEUTRAL and given not in _NEUTRAL[name]:
-            raise refused(name, f"{name} is {shown(given)}, but searches cannot honour it; leave it out", "unsupported")
-    notes = [*unknown_fields(name for name in extra if name not in _IDLE and name not in _NEUTRAL)]
+    notes = [*RESPONSES.check(value)]
     tools, namespaces = _tools(body.tools or (), notes)
     tools, choice = _choice(body, tools, namespaces)
     options, text, reasoning = body.tts or TtsOptions(), body.text or TextOptions(), body.reasoning or ReasoningOptions()
@@ -111,14 +90,14 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
         messages=_messages(body, namespaces, limits),
         stream=bool(body.stream),
         temperature=body.temperature,
-        top_p=body.top_p,
+        draws=body.draws,
         max_tokens=body.max_output_tokens,
         stops=stop_texts(options.stop, "tts.stop", _MOST_STOPS),
         effort=reasoning.effort or "",
         tools=tools,
         tool_choice=choice,
         parallel=body.parallel_tool_calls is not False,
-        form=_form(text.format),
+        form=body.form(_form(text.format), "text.format"),
         options=options,
         notes=tuple(notes),
         fields=_FIELDS,

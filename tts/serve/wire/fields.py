@@ -1,0 +1,321 @@
+"""The fields that each API has, down to the keys of their parts, and what is done with all others.
+
+A key that is not listed here is reported as without effect. One that would change what an answer means is refused, unless its value asks
+for nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tts.errors import shown
+from tts.serve.failures import refused
+
+ANY: Final = None  # in place of a shape: the value is read as it is, or has no effect on an answer
+_MOST_REPORTS = 20
+_PLAIN = re.compile(r"[\w-]{1,80}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """The keys of an object whose kind one of its keys names.
+
+    Args:
+        key: The key that names the kind.
+        shapes: The keys of each kind, with the shape of each value. An object of another kind is not looked into: it is refused or
+            reported as a whole.
+        default: The kind of an object without that key.
+    """
+
+    key: str
+    shapes: Mapping[str, Mapping[str, Any]]
+    default: str = ""
+
+    def keys(self, value: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the keys of an object; None where its kind is another."""
+        kind = value.get(self.key) or self.default
+        return self.shapes.get(kind) if isinstance(kind, str) else None
+
+
+# The shape of a value: `ANY`, the keys of an object or of each object of a list, `Kinds` of them, or the values that ask for nothing.
+Shape = Mapping[str, Any] | Kinds | tuple[Any, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRules:
+    """The fields of an API.
+
+    Args:
+        known: The shape of each field that is read, or has no effect on an answer.
+        refused: Further fields, or keys of one as "field.key", that would change what an answer means, each with the values at which
+            it asks for nothing.
+    """
+
+    known: Mapping[str, Shape]
+    refused: Mapping[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
+
+    def check(self, body: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return what a reply reports of keys that are not known.
+
+        Args:
+            body: The whole body, as it was parsed.
+
+        Raises:
+            ApiError: 400, a field would change what an answer means, and cannot be honoured.
+        """
+        changes: Mapping[str, tuple[Any, ...]] = {**_CHANGES_ANSWERS, **self.refused}
+        for name, idle in changes.items():
+            outer, _, inner = name.partition(".")
+            part: Any = body.get(outer) if inner else body
+            key = inner or outer
+            if name not in self.known and isinstance(part, dict) and key in part and part[key] not in idle:
+                cure = _CURES.get(name, "leave it out")
+                raise refused(name, f"{name} is {shown(part[key])}, but searches cannot honour it; {cure}", "unsupported")
+        places: dict[str, list[str]] = {}
+        for place in _unknown(body, {**changes, **self.known}, ""):
+            places.setdefault(re.sub(r"\[\d+\]", "[]", place), []).append(place)
+        reports = [_report(found) for found in places.values()]
+        more = len(reports) - _MOST_REPORTS
+        return (*reports[:_MOST_REPORTS], *([f"{more} more fields are not known here and had no effect"] if more > 0 else []))
+
+
+def _unknown(value: Any, shape: Shape, place: str) -> Iterator[str]:
+    """Yield the places of keys in a value that its shape does not have."""
+    for number, one in enumerate(value if isinstance(value, list) else [value]):
+        where = f"{place}[{number}]" if isinstance(value, list) else place
+        keys = shape.keys(one) if isinstance(shape, Kinds) and isinstance(one, dict) else shape
+        if not isinstance(one, dict) or not isinstance(keys, Mapping):
+            continue
+        for name, inner in one.items():
+            named = name if _PLAIN.fullmatch(name) else shown(name)
+            path = f"{where}.{named}" if where else named
+            if name not in keys or (isinstance(keys[name], tuple) and inner not in keys[name]):
+                yield path
+            else:
+                yield from _unknown(inner, keys[name], path)
+
+
+def _report(places: list[str]) -> str:
+    """Return the line about keys of one kind: the first place, and how many are like it."""
+    more = f"; so had {len(places) - 1} more like it" if len(places) > 1 else ""
+    name = places[0] if places[0].startswith(("'", '"')) else f"'{places[0]}'"
+    return f"the field {name} is not known here and had no effect{more}"
+
+
+def _keys(*names: str) -> dict[str, Shape]:
+    """Return keys whose values are not looked into."""
+    return dict.fromkeys(names, ANY)
+
+
+# Fields that servers of open models take beside those of the APIs, with the values at which they ask for nothing ------------------------
+
+_FORM_CURE = "a JSON schema can be given as the form of the answer"
+_SERVER_CURE = "the operator sets it for a model, in extra_body of its options"
+_STRUCTURES = tuple(f"structured_outputs.{name}" for name in ("regex", "choice", "grammar", "json_object", "structural_tag"))
+_CURES = {
+    **dict.fromkeys(("guided_regex", "guided_choice", "guided_grammar", "grammar", "regex", "ebnf"), _FORM_CURE),
+    **dict.fromkeys(("structural_tag", "json_schema", *_STRUCTURES), _FORM_CURE),
+    **dict.fromkeys(("chat_template", "chat_template_kwargs", "enable_thinking"), _SERVER_CURE),
+    "best_of": "a preset, or tts.strategy, chooses the best of several",
+    "prefill": "put the turns of the assistant into the history",
+}
+_CHANGES_ANSWERS: Mapping[str, tuple[Any, ...]] = {
+    "guided_regex": (None, ""),
+    "guided_choice": (None, []),
+    "guided_grammar": (None, ""),
+    "grammar": (None, ""),
+    "regex": (None, ""),
+    "ebnf": (None, ""),
+    "structural_tag": (None,),
+    "json_schema": (None,),
+    **dict.fromkeys(_STRUCTURES, (None, False)),
+    "min_tokens": (None, 0),
+    "continue_final_message": (None, False),
+    "add_generation_prompt": (None, True),
+    "ignore_eos": (None, False),
+    "echo": (None, False),
+    "best_of": (None, 1),
+    "prefill": (None, ""),
+    "suffix": (None, ""),
+    "use_beam_search": (None, False),
+    "length_penalty": (None, 1),
+    "repetition_penalty": (None, 1),
+    "include_stop_str_in_output": (None, False),
+    "stop_token_ids": (None, []),
+    "bad_words": (None, []),
+    "allowed_token_ids": (None, []),
+    "logits_processors": (None, []),
+    "truncate_prompt_tokens": (None,),
+    "prompt_logprobs": (None,),
+    "chat_template": (None, ""),
+    "chat_template_kwargs": (None, {}),
+    "enable_thinking": (None,),
+    "documents": (None, []),
+    "mm_processor_kwargs": (None, {}),
+    "lora_request": (None,),
+}
+_SHARED: Mapping[str, Shape] = {  # that all APIs have, or take in the same words
+    **_keys("model", "stream", "temperature", "top_p", "top_k", "min_p", "tts"),
+    "guided_json": ANY,
+    "structured_outputs": {"json": ANY, **{name.partition(".")[2]: (None, False) for name in _STRUCTURES}},
+}
+_EFFECTLESS = _keys("user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "metadata")
+
+# Chat completions -------------------------------------------------------------------------------------------------------------------
+
+_THOUGHTS: Mapping[str, Mapping[str, Shape]] = {
+    kind: _keys("type", "thinking", "text", "signature", "data") for kind in ("thinking", "redacted_thinking")
+}
+_CHAT_PARTS = Kinds(
+    "type",
+    {
+        "text": {"type": ANY, "text": ANY, "cache_control": ANY},
+        "refusal": {"type": ANY, "refusal": ANY},
+        "image_url": {"type": ANY, "image_url": {"url": ANY, "detail": ANY}, "cache_control": ANY},
+        **_THOUGHTS,
+    },
+)
+_TURN: Mapping[str, Shape] = {"role": ANY, "content": _CHAT_PARTS, "name": (None,)}
+_TURNS = Kinds(
+    "role",
+    {
+        **dict.fromkeys(("system", "developer", "user"), _TURN),
+        "tool": {**_TURN, "name": ANY, "tool_call_id": ANY},
+        "assistant": {
+            **_TURN,
+            **_keys("refusal", "reasoning_content", "reasoning", "annotations"),
+            "audio": (None,),
+            "function_call": (None,),
+            "tool_calls": {"id": ANY, "type": ANY, "index": ANY, "function": {"name": ANY, "arguments": ANY}},
+        },
+    },
+)
+_FORM = {"text": {"type": ANY}, "json_object": {"type": ANY}}
+_SCHEMA = {"name": ANY, "schema": ANY, "strict": ANY}
+_FUNCTION = {"name": ANY, "description": ANY, "parameters": ANY, "strict": ANY}
+
+CHAT = FieldRules(
+    {
+        **_SHARED,
+        **_EFFECTLESS,
+        **_keys("n", "seed", "stop", "reasoning_effort", "max_tokens", "max_completion_tokens", "parallel_tool_calls"),
+        **_keys("store", "prediction"),
+        "stream_options": {"include_usage": ANY, "include_obfuscation": ANY},
+        "messages": _TURNS,
+        "response_format": Kinds("type", {**_FORM, "json_schema": {"type": ANY, "json_schema": _SCHEMA}}),
+        "tools": Kinds("type", {"function": {"type": ANY, "function": _FUNCTION}}),
+        "tool_choice": {"type": ANY, "function": {"name": ANY}},
+    },
+    {
+        "frequency_penalty": (None, 0),
+        "presence_penalty": (None, 0),
+        "logit_bias": (None, {}),
+        "logprobs": (None, False),
+        "top_logprobs": (None, 0),
+        "modalities": (None, ["text"]),
+        "audio": (None,),
+        "functions": (None, []),
+        "function_call": (None, "none", "auto"),
+        "web_search_options": (None,),
+    },
+)
+COMPLETIONS = FieldRules(
+    {**CHAT.known, **_keys("prompt", "suffix", "best_of", "echo", "logprobs")},
+    {name: idle for name, idle in CHAT.refused.items() if name != "logprobs"},
+)
+
+# Responses --------------------------------------------------------------------------------------------------------------------------
+
+_ITEM_PARTS = Kinds(
+    "type",
+    {
+        "input_text": {"type": ANY, "text": ANY},
+        "text": {"type": ANY, "text": ANY},
+        "output_text": {"type": ANY, "text": ANY, "annotations": ANY, "logprobs": ANY},
+        "input_image": {"type": ANY, "image_url": ANY, "detail": ANY, "file_id": (None,)},
+        "refusal": {"type": ANY, "refusal": ANY},
+    },
+)
+_CALL = _keys("type", "id", "call_id", "name", "namespace", "arguments", "status")
+_ITEMS = Kinds(
+    "type",
+    {
+        "message": {**_keys("type", "role", "id", "status", "phase"), "content": _ITEM_PARTS},
+        "function_call": _CALL,
+        "function_call_output": {**_keys("type", "id", "call_id", "status"), "output": _ITEM_PARTS},
+        "reasoning": _keys("type", "id", "summary", "content", "encrypted_content", "status"),
+    },
+    "message",
+)
+_FLAT = {"function": {"type": ANY, **_FUNCTION}}
+_SPACE = {"type": ANY, "name": ANY, "description": ANY, "tools": Kinds("type", _FLAT)}
+
+RESPONSES = FieldRules(
+    {
+        **_SHARED,
+        **_EFFECTLESS,
+        **_keys("instructions", "max_output_tokens", "parallel_tool_calls", "store", "previous_response_id"),
+        **_keys("prompt_cache_options", "include", "client_metadata"),
+        "stream_options": {"include_obfuscation": ANY},
+        "input": _ITEMS,
+        "text": {"format": Kinds("type", {**_FORM, "json_schema": {"type": ANY, **_SCHEMA}})},
+        "reasoning": {"effort": ANY, "summary": ANY, "generate_summary": ANY},
+        "tools": Kinds("type", {**_FLAT, "namespace": _SPACE}),
+        "tool_choice": Kinds(
+            "type",
+            {"function": {"type": ANY, "name": ANY}, "allowed_tools": {"type": ANY, "mode": ANY, "tools": {"type": ANY, "name": ANY}}},
+        ),
+    },
+    {
+        "background": (None, False),
+        "conversation": (None,),
+        "prompt": (None,),
+        "top_logprobs": (None, 0),
+        "truncation": (None, "disabled", "auto"),
+        "max_tool_calls": (None,),
+    },
+)
+
+# Messages ---------------------------------------------------------------------------------------------------------------------------
+
+_TEXT_BLOCK: Mapping[str, Shape] = {"type": ANY, "text": ANY, "cache_control": ANY, "citations": (None, [])}
+_IMAGE_BLOCK: Mapping[str, Shape] = {
+    "type": ANY,
+    "source": {"type": ANY, "media_type": ANY, "data": ANY, "url": ANY},
+    "cache_control": ANY,
+}
+_RESULT_PARTS = Kinds("type", {"text": _TEXT_BLOCK, "image": _IMAGE_BLOCK, "tool_reference": {"type": ANY, "tool_name": ANY}})
+_BLOCKS = Kinds(
+    "type",
+    {
+        **_RESULT_PARTS.shapes,
+        **_THOUGHTS,
+        "tool_use": _keys("type", "id", "name", "input", "cache_control", "caller"),
+        "tool_result": {
+            "type": ANY,
+            "tool_use_id": ANY,
+            "content": _RESULT_PARTS,
+            "is_error": (None, False),
+            "cache_control": ANY,
+        },
+    },
+)
+_TOOL = _keys("type", "name", "description", "input_schema", "strict", "cache_control", "defer_loading", "eager_input_streaming")
+
+MESSAGES = FieldRules(
+    {
+        **_SHARED,
+        **_keys("max_tokens", "stop_sequences", "context_management"),
+        **_keys("metadata", "service_tier", "inference_geo", "cache_control", "diagnostics", "speed", "user_profile_id"),
+        "system": _TEXT_BLOCK,
+        "messages": {"role": ANY, "content": _BLOCKS},
+        "tools": Kinds("type", {"custom": _TOOL}, "custom"),
+        "tool_choice": {"type": ANY, "name": ANY, "disable_parallel_tool_use": ANY},
+        "thinking": {"type": ANY, "budget_tokens": ANY, "display": (None, "summarized")},
+        "output_config": {"effort": ANY, "format": {"type": ANY, "schema": ANY}},
+    },
+    {"mcp_servers": (None, []), "container": (None, "")},
+)
