@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
@@ -36,7 +36,7 @@ from tts.backends.metadata import BackendMetadata, capability_hint
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.budget.budget import Rates
 from tts.characters import in_whole_characters
-from tts.errors import CapabilityError, ConfigError, HintsKeywords
+from tts.errors import CapabilityError, ConfigError, HintsKeywords, shown
 from tts.models.registry import ModelRecord
 from tts.randomness import MAIN_WORD
 from tts.registry import ClassName
@@ -63,6 +63,8 @@ class Caps:
         streams: whether rows obey their streams; if not, solutions are not reproducible.
         stop_predicate: whether a row ends where `StopCondition.finished` returns True.
         thoughts: whether it thinks, by marks that are known (`BackendMetadata.thoughts`). efforts: whether `Sampling.effort` is obeyed.
+        penalties: whether `Sampling.presence_penalty` and `Sampling.frequency_penalty` are obeyed.
+        biases: whether `Sampling.logit_bias` is obeyed.
         pictures: whether prompts may have pictures.
         usage: whether token counts are exact; if not, the backend reports upper bounds in `Sample.num_tokens`, and sets `estimated`.
 
@@ -90,6 +92,8 @@ class Caps:
     stop_predicate: bool = False
     thoughts: bool = False
     efforts: bool = False
+    penalties: bool = False
+    biases: bool = False
     pictures: bool = False
     usage: bool = False
 
@@ -107,6 +111,10 @@ class Sampling(HintsKeywords):
         min_p: least probability relative to the most likely token, in [0, 1); 0 is off.
         max_tokens: cap on one row; None: the rest of the model's context.
         effort: how long a model thinks, in a server's own word such as "low"; "": the server's default. Only with `Caps.efforts`.
+        presence_penalty: What the logit of each token loses that was written before, from -2 to 2. Only with `Caps.penalties`.
+        frequency_penalty: What it loses for each time that it was written before, from -2 to 2. Only with `Caps.penalties`.
+        logit_bias: What is added to the logits of tokens, from -100 to 100, by their ids in the server's vocabulary: a mapping, or pairs.
+            They are kept as pairs in the order of the ids. Only with `Caps.biases`.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -124,6 +132,9 @@ class Sampling(HintsKeywords):
     min_p: float = 0.0
     max_tokens: int | None = None
     effort: str = ""
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         _check("temperature", self.temperature, lambda value: 0 <= value <= 100, "a number between 0 and 100")
@@ -133,6 +144,31 @@ class Sampling(HintsKeywords):
         if self.max_tokens is not None:
             rule = "a whole number of at least 1, or None"
             _check("max_tokens", self.max_tokens, lambda value: 1 <= value < _LARGE and value == int(value), rule)
+        for name in ("presence_penalty", "frequency_penalty"):
+            _check(name, getattr(self, name), lambda value: -2 <= value <= 2, "a number from -2 to 2")
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether logits are changed by what was written before, or by biases."""
+        return bool(self.presence_penalty or self.frequency_penalty or self.logit_bias)
+
+
+def _biases(given: Any) -> tuple[tuple[int, float], ...]:
+    """Return biases as pairs in the order of the ids.
+
+    Raises:
+        ConfigError: They are neither a mapping nor pairs, or an id or a bias is out of its range.
+    """
+    try:
+        pairs = dict(given).items()
+    except (TypeError, ValueError):
+        raise ConfigError(f"logit_bias is {shown(given)}, but must be biases by token id", hint="for example {50256: -100}") from None
+    for token, bias in pairs:
+        rule = "a token id, a whole number of at least 0"
+        _check("a key of logit_bias", token, lambda value: 0 <= value < _LARGE and isinstance(value, int), rule)
+        _check(f"logit_bias[{token}]", bias, lambda value: -100 <= value <= 100, "a number from -100 to 100")
+    return tuple(sorted(pairs))
 
 
 def sampling_with(sampling: Sampling, **changes: float | None) -> Sampling:

@@ -135,7 +135,7 @@ def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Samplin
         sampling: Temperature and filters.
 
     Returns:
-        The value; NaN where the tokens that are not shown have no bound: above temperature 1, and with a filter.
+        The value; NaN where the tokens that are not shown have no bound: above temperature 1, and with a filter, a penalty or a bias.
     """
     heat = sampling.temperature
     if heat == 0:
@@ -151,7 +151,7 @@ def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Samplin
 
 
 def _is_filtered(sampling: Sampling) -> bool:
-    return bool(sampling.top_k or sampling.top_p < 1 or sampling.min_p)
+    return bool(sampling.top_k or sampling.top_p < 1 or sampling.min_p or sampling.changes_logits)
 
 
 def spread(logprobs: NDArray[np.float64]) -> Spread:

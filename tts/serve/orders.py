@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from tts.backends.base import Backend, Sampling
+from tts.backends.capabilities import SAMPLING_CAPABILITIES
 from tts.backends.openai.backend import OpenAIBackend
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, shown, unknown_name
@@ -39,6 +40,7 @@ _MOST_STOPS = 16
 _STEPWISE = frozenset({"steps", "extend", "score", "next_logprobs", "value", "hidden"})  # capabilities that chats lack
 RUNS_PROGRAMS = frozenset({"program_aided"})  # parts of ours that run what a model wrote, or read files
 # Whole numbers that count tokens or characters, which a request may set up to `limits.tokens`. All others are widths.
+_OF_SERVERS = {"top_p": "cuts", "top_k": "filters", "min_p": "filters"}  # with what a probe found of them
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # which clients send by default
 _LENGTHS = frozenset({"block", "characters", "foresight", "horizon", "length", "max_tokens", "thought_tokens", "tokens"})
 
@@ -348,6 +350,7 @@ def _sampling(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: 
         notes = (f"temperature 0 would draw equal samples: the strategy's own temperature, {kept:g}, ruled them",)
     elif request.temperature is not None:
         given["temperature"] = request.temperature
+    check_draws(request.draws, gateway, offer)
     given |= request.draws
     effort, more = _effort(request, gateway, offer)
     given |= {"effort": effort} if effort else {}
@@ -357,6 +360,32 @@ def _sampling(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: 
         given["max_tokens"] = min(most, limit)
         notes += (f"{field} is {most}, but was clipped to limits.tokens, {limit}",) if most > limit else ()
     return of_field(request.name_of("max_tokens"), lambda: Sampling(**given)), notes
+
+
+def check_draws(draws: Mapping[str, Any], gateway: Gateway, offer: Offer) -> None:
+    """Refuse parameters of sampling that the model's server does not obey.
+
+    Args:
+        draws: The parameters by name, as requests have them.
+        gateway: The gateway.
+        offer: The model.
+
+    Raises:
+        ApiError: 400, with the field.
+    """
+    plain = Sampling()
+    for name, value in draws.items():
+        if value == getattr(plain, name):
+            continue
+        for backend in _writers(gateway, offer):
+            capability = SAMPLING_CAPABILITIES.get(name)
+            obeys = capability is None or getattr(backend.caps, capability)
+            if isinstance(backend, OpenAIBackend) and name in _OF_SERVERS:
+                obeys = getattr(backend.capabilities, _OF_SERVERS[name])
+            if not obeys:
+                raise refused(
+                    name, f"{name} is {shown(value)}, but the model {offer.model!r} does not take it; leave it out", "unsupported"
+                )
 
 
 def _effort(request: SearchRequest, gateway: Gateway, offer: Offer) -> tuple[str, tuple[str, ...]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from tts.backends.base import Backend, Draft, Sampling
-from tts.backends.capabilities import require
+from tts.backends.capabilities import require, require_sampling
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account
 from tts.budget.budget import Budget, format_limits
@@ -188,7 +188,8 @@ class ProblemRun:
         Raises:
             ConfigError: an account that is closed or of another process; an empty prompt; a role without a verifier; an oracle without
                 permission; a limit without rates; a task without the kind of prompt in which the strategy shows solutions.
-            CapabilityError: the backend lacks what the strategy or a verifier needs, or a verifier reads other steps than the task's.
+            CapabilityError: the backend lacks what the strategy, a verifier or the sampling needs, or a verifier reads other steps than
+                the task's.
         """
         if isinstance(self.budget, Account):
             self.budget.check_usable()
@@ -197,6 +198,8 @@ class ProblemRun:
         _check_pictures(self.problem, self.backends, self._limits)
         _check_strategy(self.plan.strategy, self._needs, self.backends["policy"], self.task, tuple(self.verifiers))
         _check_models(self.plan.strategy, self._needs, self.backends, self._limits)
+        for role in ("policy", *self._needs.models):
+            require_sampling(self.backends[role], self.sampling)
         self._check_roles()
         _check_pairs(self.selection, self._selection_needs, self.verifiers)
         if vectors := self._selection_needs.vectors:

@@ -136,7 +136,7 @@ def test_a_plain_server_is_probed_by_few_requests() -> None:
         server.named = 9
         found, cost = found_at(server)
         assert found.mode == "chat"
-        assert cost.requests <= 15, [sorted(body) for body in server.bodies]
+        assert cost.requests <= 16, [sorted(body) for body in server.bodies]
 
 
 @pytest.mark.parametrize("thought", [3, 100, 2000])
@@ -145,7 +145,7 @@ def test_a_model_that_thinks_is_probed_by_few_requests_on_a_server_that_takes_ev
     found, cost = found_at(server)
     assert (found.mode, found.reasoning, found.n, found.efforts, found.seeds, found.filters) == ("chat", True, True, True, True, True)
     assert {name for name, _ in found.neutral} == {"top_k", "min_p", "repetition_penalty", "repeat_penalty"}
-    assert cost.requests <= 15, [sorted(body) for body in server.bodies]
+    assert cost.requests <= 16, [sorted(body) for body in server.bodies]
 
 
 # Spellings, and the note --------------------------------------------------------------------------------------------------------------
@@ -183,3 +183,35 @@ def test_the_note_comes_before_the_wait(caplog: pytest.LogCaptureFixture) -> Non
         caplog.clear()
         OpenAIBackend.from_record(ModelRecord(name="toy", backend="openai", url=f"{url}/v1/"))
     assert "prob" not in caplog.text, "one server under two spellings is probed once"
+
+
+@pytest.mark.parametrize(
+    ("refused", "takes"),
+    [
+        ((), (True, True)),
+        (("logit_bias",), (True, False)),
+        (("frequency_penalty",), (False, True)),
+        (("presence_penalty", "logit_bias"), (False, False)),
+    ],
+)
+def test_penalties_and_biases_are_probed(refused: tuple[str, ...], takes: tuple[bool, bool]) -> None:
+    found, _ = found_at(choosy(*refused, **HOSTED))
+    assert (found.penalties, found.biases) == (found.caps.penalties, found.caps.biases) == takes
+
+
+def test_penalties_and_biases_are_sent_and_tell_samplings_apart() -> None:
+    server = ToyServer()
+    changed = Sampling(presence_penalty=0.5, frequency_penalty=-1, logit_bias={7: -100, 3: 2})
+
+    async def draw(url: str) -> None:
+        backend = OpenAIBackend(Capabilities(root=f"{url}/v1", model="toy", mode="chat", penalties=True, biases=True))
+        [sample] = await drawn(backend, 1, sampling=changed)
+        await backend.close()
+        assert not sample.error
+
+    with serving(server) as url:
+        asyncio.run(draw(url))
+    body = server.bodies[-1]
+    assert (body["presence_penalty"], body["frequency_penalty"], body["logit_bias"]) == (0.5, -1, {"3": 2, "7": -100})
+    assert changed == Sampling(presence_penalty=0.5, frequency_penalty=-1, logit_bias=((7, -100), (3, 2)))
+    assert len({changed, Sampling(), Sampling(logit_bias={3: 2}), Sampling(presence_penalty=0.5)}) == 4

@@ -19,6 +19,7 @@ from tests.serve.wire.started import started
 from tests.serve.wire.upstream import Upstream, serving_script
 from tests.support.guard import LIMIT_S
 
+CAPABILITIES = dict.fromkeys(("efforts", "penalties", "biases", "filters"), True)
 WIRES = ("chat", "responses", "messages")
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 CHAT_TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
@@ -38,7 +39,8 @@ def api(tmp_path_factory: Any, upstream: Upstream) -> Iterator[httpx.Client]:
     models = {name: {"backend": f"tests.serve.parts:{name}", "strategy": "best_of_n(n=4) | majority"} for name in names}
     models |= {"toy": {"strategy": "best_of_n(n=4) | majority", "presets": {"single": {"strategy": "single"}}}}
     served = {"model": "scripted", "url": upstream.url, "strategy": "best_of_n(n=4) | majority"}
-    models |= {"served": {**served, "capabilities": {"efforts": True, "streams": True, "usage": True}}}
+    models |= {"served": {**served, "capabilities": {**CAPABILITIES, "streams": True, "usage": True}}}
+    models |= {"bare": {**served, "capabilities": {"streams": True}}}
     models |= {"plain": {"backend": "tests.serve.parts:texts"}}
     config = {"models": models, "limits": {"tokens": 20_000}, "efforts": {"low": 1000, "deep": 7000}}
     with started(tmp_path_factory.mktemp("gateway"), config) as url, httpx.Client(base_url=url, timeout=LIMIT_S) as client:
@@ -342,3 +344,51 @@ def test_equal_answers_are_streamed_as_choices_of_their_own(api):
     chunks = [json.loads(data) for _, data in frames(api.post(PATHS["chat"], json=body).text) if data != "[DONE]"]
     ends = [(one["index"], one["finish_reason"]) for chunk in chunks for one in chunk["choices"] if one["finish_reason"]]
     assert ends == [(0, "stop"), (1, "stop"), (2, "stop")]
+
+
+# Penalties and biases ---------------------------------------------------------------------------------------------------------------
+
+DRAWS: dict[str, Any] = {
+    "presence_penalty": 0.5, "frequency_penalty": -0.5, "logit_bias": {"7": -100, "3": 2.5}, "top_k": 5, "min_p": 0.25, "top_p": 0.5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_penalties_biases_and_filters_go_to_servers_that_take_them(api, wire, upstream):
+    assert ask(api, wire, model="served", **DRAWS).report["warnings"] == []
+    assert {name: upstream.bodies[-1][name] for name in DRAWS} == DRAWS
+    ask(api, wire, model="served", presence_penalty=0, logit_bias={}, top_k=-1)
+    assert not {"presence_penalty", "frequency_penalty", "logit_bias"} & upstream.bodies[-1].keys()
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("name", ["presence_penalty", "frequency_penalty", "logit_bias"])
+def test_backends_without_penalties_refuse_them_by_name(api, wire, name):
+    told = refusal(api, wire, **{name: DRAWS[name]})
+    assert told.startswith(f"{name} is ")
+    assert told.endswith("but the model 'texts' does not take it; leave it out")
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("presence_penalty", 2.5), ("frequency_penalty", "high"), ("logit_bias", {"x": 1}), ("logit_bias", {"7": 101}),
+        ("logit_bias", {"-7": 1}), ("logit_bias", {"9" * 10: 1}), ("logit_bias", [7]), ("min_p", 1), ("top_k", -2),
+    ],
+)  # fmt: skip
+def test_wrong_penalties_and_biases_are_refused(api, wire, name, value):
+    assert name in refusal(api, wire, model="served", **{name: value})
+
+
+def test_filters_are_refused_by_name_where_a_server_does_not_obey_them(api, upstream):
+    before = len(upstream.bodies)
+    for name in ("top_k", "min_p"):
+        assert refusal(api, "chat", model="bare", **{name: DRAWS[name]}).endswith("the model 'bare' does not take it; leave it out")
+    assert len(upstream.bodies) == before
+
+
+def test_completions_of_a_model_alone_refuse_penalties_by_name(api):
+    body = {"model": "toy", "prompt": "3 + 4 - 2", "frequency_penalty": 0.5}
+    error = api.post("/v1/completions", json=body).json()["error"]
+    assert (error["param"], error["code"]) == ("frequency_penalty", "unsupported")

@@ -211,6 +211,8 @@ class ServerCall:
             body["n"] = len(self.indexes)
         if sampling.effort:
             body["reasoning_effort"] = sampling.effort
+        body |= {name: value for name in ("presence_penalty", "frequency_penalty") if (value := getattr(sampling, name))}
+        body |= {"logit_bias": {str(token): bias for token, bias in dict(sampling.logit_bias).items()}} if sampling.logit_bias else {}
         if capabilities.seeds:
             body["seed"] = hash64("row", row.stream, row.position, row.word, self._lost.tries) >> (64 - _SEED_BITS)
         if self._stops:

@@ -38,6 +38,8 @@ class Capabilities:
         tempers: whether temperatures other than 1 are accepted.
         cuts: Whether a `top_p` below 1 is accepted.
         both: Whether a request may have a temperature and a `top_p`; otherwise the one that is not 1 is sent alone.
+        penalties: Whether presence and frequency penalties are taken.
+        biases: Whether `logit_bias` is taken.
         reasoning: whether the model writes reasoning apart from its answer. efforts: whether it takes `reasoning_effort`.
         opened: whether the template opens a thought in the prompt, so that the model's text begins inside of it.
         echo: whether completions show the log-probabilities of their prompts.
@@ -73,6 +75,8 @@ class Capabilities:
     tempers: bool = True
     cuts: bool = True
     both: bool = True
+    penalties: bool = False
+    biases: bool = False
     reasoning: bool = False
     limited: bool = False
     efforts: bool = False
@@ -118,7 +122,7 @@ class Capabilities:
             steps=support, extend=support, fork="emulated", logprobs=self.logprobs, tops=self.tops, sampling_logprobs=self.tops,
             token_ids=self.token_ids, stop_predicate=True,
             prompt_logprobs=reads, usage=self.usage, efforts=self.efforts, thoughts=self.opened or self.reasoning,
-            pictures=self.pictures and self.chats,
+            pictures=self.pictures and self.chats, penalties=self.penalties, biases=self.biases,
         )  # fmt: skip
 
     @property
@@ -159,6 +163,8 @@ class Capabilities:
                 _said(self.cuts, "taken" if self.both else "taken, but not beside a temperature", "not taken: refused unless it is 1"),
             ),
             ("top_k, min_p", self.filter_note or _said(self.filters, "obeyed", "not obeyed: refused if asked for")),
+            ("penalties", _said(self.penalties, "presence_penalty and frequency_penalty are taken", "not taken: refused if asked for")),
+            ("biases", _said(self.biases, "logit_bias is taken", "not taken: refused if asked for")),
             ("reasoning", _said(self.reasoning, "thinks apart: charged, and no part of an answer", "none seen")),
             ("effort", _said(self.efforts, "reasoning_effort is taken", "none")),
             ("tools", _said(self.tools, "taken by chats, and calls given apart from the text", "shown as text, and calls read from text")),

@@ -40,6 +40,8 @@ _TOKENS = 8
 _THOUGHTS = 256  # where a model writes nothing in so few
 _NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0}  # the last is llama.cpp's, where it would be 1.1
 _EFFORT = {"reasoning_effort": "low"}
+_PENALTIES = {"presence_penalty": 0.1, "frequency_penalty": 0.1}
+_BIASES = {"logit_bias": {"0": 1}}
 _NO_TOP_K = -1  # of servers that refuse 0
 _NOT_TAKEN = re.compile("un(?:recognized|known|supported|expected)|extra|not (?:supported|permitted|allowed|recognized)", re.IGNORECASE)
 _CALL_TOKENS = 32  # for a call without arguments, or a short object
@@ -202,6 +204,7 @@ class _Probe:
             "draws": lambda: self._draws(path, start, neutral if obeys else None, seeds=not seeds_crash and tempers),
             "n": lambda: all_at_once or self._write(path, {**start, "n": 2}, 2) is not None,
             "stops": lambda: base.mode != "chat" and tempers and self._stops(path, start),
+            "changes": lambda: self._changes(path, start),
             "echo": lambda: path == "/completions" and self._echoes(start),
             "tools": lambda: base.template and self._takes_tools(),
             "forms": lambda: base.template and self._obeys_forms(),
@@ -212,6 +215,7 @@ class _Probe:
             found = dict(zip(tries, pool.map(self._in_time, tries.values()), strict=True))
         found["seeds"], obeyed, unsure = found.pop("draws") or (False, False, "")
         found["logprobs"], found["tops"] = found["logprobs"] or (False, False)
+        found["penalties"], found["biases"] = found.pop("changes") or (False, False)
         return dataclasses.replace(
             base, neutral=tuple(neutral.items()), seed_note=_SEEDLESS if seeds_crash else "", filters=obeyed, filter_note=unsure,
             streams=streams,
@@ -332,6 +336,12 @@ class _Probe:
         if self._write(path, {**start, **temperature, **top_p}) is not None:
             return True, True, True
         return self._write(path, {**start, **temperature}) is not None, self._write(path, {**start, **top_p}) is not None, False
+
+    def _changes(self, path: str, start: Mapping[str, Any]) -> tuple[bool, bool]:
+        """Return whether penalties are taken, and biases."""
+        if self._write(path, {**start, **_PENALTIES, **_BIASES}) is not None:
+            return True, True
+        return self._write(path, {**start, **_PENALTIES}) is not None, self._write(path, {**start, **_BIASES}) is not None
 
     def _logprobs(self, path: str, start: Mapping[str, Any], *, cuts: bool) -> tuple[bool, bool]:
         """Return whether tokens have log-probabilities from before the temperature, and the most likely tokens beside them too.

@@ -31,7 +31,7 @@ from tts.serve.completions.work import CompletionCost, CompletionOrder, Told, Wr
 from tts.serve.failures import ApiError, JsonReply, api_error
 from tts.serve.gateway import Gateway
 from tts.serve.offers import Offer
-from tts.serve.orders import of_field
+from tts.serve.orders import check_draws, of_field
 from tts.serve.searches import Job
 from tts.serve.server_events import PING, EventsReply, event, leaving
 from tts.serve.spending.accounts import SECONDS_UNIT, SharedAccount
@@ -68,6 +68,7 @@ def _order(body: CompletionBody, gateway: Gateway, offer: Offer, prompts: tuple[
     given: dict[str, Any] = {"temperature": 1.0, **offer.settings.sampling}
     most = _TOKENS if body.max_tokens is None else body.max_tokens
     given["max_tokens"] = max(1, most)
+    check_draws(body.draws, gateway, offer)
     given |= body.draws | ({} if body.temperature is None else {"temperature": body.temperature})
     return CompletionOrder(
         prompts=prompts,

@@ -159,7 +159,7 @@ _CHANGES_ANSWERS: Mapping[str, tuple[Any, ...]] = {
 }
 _SHARED: Mapping[str, Shape] = {  # that all APIs have, or take in the same words
     **_keys("model", "stream", "temperature", "top_p", "top_k", "min_p", "tts"),
-    "guided_json": ANY,
+    **_keys("presence_penalty", "frequency_penalty", "logit_bias", "guided_json"),
     "structured_outputs": {"json": ANY, **{name.partition(".")[2]: (None, False) for name in _STRUCTURES}},
 }
 _EFFECTLESS = _keys("user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "metadata")
@@ -210,9 +210,6 @@ CHAT = FieldRules(
         "tool_choice": {"type": ANY, "function": {"name": ANY}},
     },
     {
-        "frequency_penalty": (None, 0),
-        "presence_penalty": (None, 0),
-        "logit_bias": (None, {}),
         "logprobs": (None, False),
         "top_logprobs": (None, 0),
         "modalities": (None, ["text"]),

@@ -21,8 +21,11 @@ from tts.types import Message, Part, Picture, ToolCall, ToolResult
 
 Body = TypeVar("Body", bound=BaseModel)
 EffortWord = Annotated[str, Field(max_length=100)]  # any word: servers have words of their own
+Bias = Annotated[float, Field(ge=-100, le=100)]
+_MOST_BIASES, _DIGITS = 1024, 9  # of `logit_bias`; of a token id in it
 Finish = Literal["stop", "stop text", "length", "calls", "refusal"]
-_DRAWS = ("top_p", "top_k", "min_p")  # fields of bodies that are parameters of `Sampling`
+# Fields of bodies that are parameters of `Sampling`.
+_DRAWS = ("top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "logit_bias")
 _DATA_URL = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,")
 
 
@@ -81,15 +84,26 @@ class SharedFields(BaseModel):
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1)
     min_p: float | None = Field(default=None, ge=0, lt=1)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    logit_bias: dict[str, Bias] | None = Field(default=None, max_length=_MOST_BIASES)
     guided_json: Any = None
     structured_outputs: Structure | None = None
     tts: TtsOptions | None = None
 
     @property
     def draws(self) -> dict[str, Any]:
-        """What the request has of the parameters of `Sampling`, beside the temperature and the length of a row."""
-        given = {name: getattr(self, name) for name in _DRAWS}
-        return {name: max(0, value) if name == "top_k" else value for name, value in given.items() if value is not None}
+        """What the request has of the parameters of `Sampling`, beside the temperature and the length of a row.
+
+        Raises:
+            ApiError: 400, a key of `logit_bias` is no token id.
+        """
+        given = {name: value for name in _DRAWS if (value := getattr(self, name)) is not None}
+        if self.top_k == -1:  # as vLLM has it
+            given["top_k"] = 0
+        if self.logit_bias is not None:
+            given["logit_bias"] = tuple(sorted((_token(name), bias) for name, bias in self.logit_bias.items()))
+        return given
 
     def form(self, given: Mapping[str, Any] | None, field: str) -> Mapping[str, Any] | None:
         """Return the form of the answer, as `response_format` of chats has it; None: free text.
@@ -116,6 +130,17 @@ class SharedFields(BaseModel):
         if not isinstance(schema, dict):
             raise refused(named[0], f"{named[0]} is {shown(forms[named[0]])}, but must be a JSON schema")
         return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+def _token(name: str) -> int:
+    """Return the token id of a key of `logit_bias`.
+
+    Raises:
+        ApiError: 400, it is none.
+    """
+    if not name.isdecimal() or len(name) > _DIGITS:
+        raise refused("logit_bias", f"a key of logit_bias is {shown(name)}, but must be a token id", "invalid_value")
+    return int(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
