@@ -95,7 +95,7 @@ def test_errors_are_those_of_the_api(api):
         api.chat.completions.create(model="toy", messages=QUESTION, extra_body={"tts": {"budgett": 3}})
     assert refused.value.param == "tts.budgett"
     with pytest.raises(openai.BadRequestError):
-        api.chat.completions.create(model="toy", messages=QUESTION, stream=True, logprobs=True)
+        api.chat.completions.create(model="toy", messages=QUESTION, stream=True, logprobs=True, top_logprobs=2)
 
 
 def test_what_a_retry_does_not_cure_is_tried_once(server):

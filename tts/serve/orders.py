@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from tts.backends.base import Backend, Sampling
 from tts.backends.capabilities import SAMPLING_CAPABILITIES
+from tts.backends.metadata import Tokenizer, metadata_of
 from tts.backends.openai.backend import OpenAIBackend
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, shown, unknown_name
@@ -174,6 +175,7 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
         sampling=sampling,
         choices=choices,
         chats=_by_chats(request, gateway, offer, strategy, task),
+        tokenizer=_tokenizer(request, gateway, offer),
         notes=(*request.notes, *notes, *more),
         keep_trace=options.trace,
     )
@@ -237,6 +239,27 @@ def _by_chats(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: 
     if found is None or found.chats or not (has_pictures or found.tools):
         return False
     return has_pictures or strategy is None or _STEPWISE.isdisjoint(needs_of(strategy.strategy).capabilities)
+
+
+def _tokenizer(request: SearchRequest, gateway: Gateway, offer: Offer) -> Tokenizer | None:
+    """Return the tokenizer that the texts of tokens are read with, where their log-probabilities are wanted.
+
+    Raises:
+        ApiError: 400, the model gives no log-probabilities, its tokenizer is not known, or the answer may be of another model.
+    """
+    if not request.logprobs:
+        return None
+    policy = gateway.offers.backends(offer)["policy"]
+    found, field = metadata_of(policy).tokenizer, request.name_of("logprobs")
+    if offer.settings.fusion is not None or offer.preset.risk is not None:
+        why = "may answer by several models"
+    elif not policy.caps.logprobs or not policy.caps.token_ids:
+        why = "gives no log-probabilities of tokens"
+    elif found is None:
+        why = "has no tokenizer here"
+    else:
+        return found
+    raise refused(field, f"{field} asks for log-probabilities, but the model {offer.name!r} {why}; leave it out", "unsupported")
 
 
 def _prompt(messages: tuple[Message, ...]) -> str | tuple[Message, ...]:

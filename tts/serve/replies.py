@@ -13,6 +13,7 @@ from tts.budget.ledger import Call, sum_usage
 from tts.serve.request_task import RequestTask
 from tts.serve.searches import RunningSearch
 from tts.serve.wire.request import AnswerCall, AnswerChoice, Counts, Outcome, ReplyHead
+from tts.serve.wire.token_logprobs import token_logprobs
 from tts.tasks.base import Task
 from tts.tasks.json import JsonTask
 from tts.trace.receipt import Receipt
@@ -110,7 +111,10 @@ def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -
     if candidate.answer is None and (isinstance(task, JsonTask) or has_tools):
         refusal = "no candidate has the form that was asked for"
         return AnswerChoice(refusal=refusal, finish="length" if finish == "length" else "refusal", **common)
-    return AnswerChoice(text=candidate.answer if isinstance(task, JsonTask) else text, finish=finish, stop_text=stop_text, **common)
+    shown = (candidate.answer or "") if isinstance(task, JsonTask) else text
+    tokenizer = search.order.tokenizer
+    logprobs = None if tokenizer is None else token_logprobs(path, shown, tokenizer)
+    return AnswerChoice(text=shown, finish=finish, stop_text=stop_text, logprobs=logprobs, **common)
 
 
 def _shares(candidates: Sequence[Candidate]) -> dict[int | None, float]:
@@ -137,6 +141,10 @@ def report_of(search: RunningSearch, solution: Solution, choices: Sequence[Answe
     """Return the object `tts`: how the search went, and its whole ledger."""
     order, short = search.order, search.order.choices - len(choices)
     kind = "distinct answers" if order.request.options.distinct else "answers"
+    if order.tokenizer is not None and any(one.text and one.logprobs is None and not one.calls for one in choices):
+        short_of = ("the log-probabilities of an answer are not known: its text is not one that tokens of the model make up",)
+    else:
+        short_of = ()
     missing = (f"n is {order.choices}, but the search found {len(choices)} {kind}",) if short else ()
     return plain_values(
         {
@@ -152,7 +160,7 @@ def report_of(search: RunningSearch, solution: Solution, choices: Sequence[Answe
             "reproducible": solution.reproducible,
             "candidates": len(solution.candidates),
             "weights": [choice.weight for choice in choices],
-            "warnings": [*order.notes, *missing, *map(public, solution.warnings)],
+            "warnings": [*order.notes, *missing, *short_of, *map(public, solution.warnings)],
             "usage": solution.usage,
             "ledger": _ledger(() if solution.trace is None else solution.trace.calls),
             "receipt": receipt_in(search, solution),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from tts.backends.base import Sampling
+from tts.backends.metadata import Tokenizer
 from tts.budget.budget import Budget
 from tts.search.parts import Plan
 from tts.serve.access import Client
@@ -44,6 +45,7 @@ class Order:
         sampling: The sampling of the rows.
         choices: The most answers of the reply.
         chats: Whether the policy's server is called by chats, for tools or pictures.
+        tokenizer: The tokenizer of the policy, where log-probabilities of the answers' tokens are wanted; None: they are not.
         notes: What the reply reports of fields without effect.
         keep_trace: Whether the trace is kept for the client.
         links: The orders of the links of a chain, where the preset has a risk: this one, and those that it escalates to. Each has a
@@ -62,6 +64,7 @@ class Order:
     sampling: Sampling = field(default_factory=Sampling)
     choices: int = 1
     chats: bool = False
+    tokenizer: Tokenizer | None = None
     notes: tuple[str, ...] = ()
     keep_trace: bool = True
     links: tuple[Order, ...] = ()

@@ -118,6 +118,7 @@ class ChatBody(RequestBody):
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    logprobs: bool | None = None
 
 
 def read(value: Any, limits: GatewayLimits) -> SearchRequest:
@@ -155,6 +156,7 @@ def request_of(body: ChatBody, limits: GatewayLimits, notes: tuple[str, ...]) ->
         tool_choice="auto" if body.tool_choice is None else body.tool_choice,
         parallel=body.parallel_tool_calls is not False,
         form=body.form(body.response_format, "response_format"),
+        logprobs=bool(body.logprobs),
         options=body.tts or TtsOptions(),
         notes=notes,
         echo={"usage": body.streams_usage},
@@ -219,7 +221,7 @@ def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
             {
                 "index": place,
                 "message": {"role": "assistant", "refusal": None, **_message(choice)},
-                "logprobs": None,
+                "logprobs": _logprobs(choice),
                 "finish_reason": _FINISH[choice.finish],
             }
             for place, choice in enumerate(outcome.choices)
@@ -231,6 +233,11 @@ def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
 
 def _heading(head: ReplyHead, kind: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{head.number}", "object": kind, "created": int(head.created), "model": head.model}
+
+
+def _logprobs(choice: AnswerChoice) -> dict[str, Any] | None:
+    """Return the log-probabilities of an answer's tokens."""
+    return None if choice.logprobs is None else {"content": [one.value() for one in choice.logprobs], "refusal": None}
 
 
 def _message(choice: AnswerChoice) -> dict[str, Any]:
@@ -283,7 +290,10 @@ class ChatFrames:
         """Return the answers, the usage if it is asked for, and the end."""
         chunks = list[bytes]()
         for place, choice in enumerate(outcome.choices):
-            chunks += [self._chunk(delta, place) for delta in [*([_OPENING] if place else []), *_deltas(_message(choice))]]
+            chunks += [
+                self._chunk(delta, place, logprobs=_logprobs(choice) if "content" in delta and delta is not _OPENING else None)
+                for delta in [*([_OPENING] if place else []), *_deltas(_message(choice))]
+            ]
             last = {"tts": outcome.report} if place == len(outcome.choices) - 1 else {}
             chunks.append(self._chunk({}, place, _FINISH[choice.finish], **last))
         if self._usage:
@@ -294,9 +304,9 @@ class ChatFrames:
         """Return the error, which ends a stream."""
         return event(error.body())
 
-    def _chunk(self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, **more: Any) -> bytes:
+    def _chunk(self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, logprobs: Any = None, **more: Any) -> bytes:
         usage = {"usage": None} if self._usage else {}
-        choice = {"index": place, "delta": delta, "logprobs": None, "finish_reason": finish}
+        choice = {"index": place, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         return event({**self._heading, "choices": [choice], **usage, **more})
 
 

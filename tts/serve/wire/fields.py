@@ -120,6 +120,7 @@ _CURES = {
     **dict.fromkeys(("structural_tag", "json_schema", *_STRUCTURES), _FORM_CURE),
     **dict.fromkeys(("chat_template", "chat_template_kwargs", "enable_thinking"), _SERVER_CURE),
     "best_of": "a preset, or tts.strategy, chooses the best of several",
+    "top_logprobs": "logprobs gives those of the tokens that were written",
     "prefill": "put the turns of the assistant into the history",
 }
 _CHANGES_ANSWERS: Mapping[str, tuple[Any, ...]] = {
@@ -202,7 +203,7 @@ CHAT = FieldRules(
         **_SHARED,
         **_EFFECTLESS,
         **_keys("n", "seed", "stop", "reasoning_effort", "max_tokens", "max_completion_tokens", "parallel_tool_calls"),
-        **_keys("store", "prediction"),
+        **_keys("store", "prediction", "logprobs"),
         "stream_options": {"include_usage": ANY, "include_obfuscation": ANY},
         "messages": _TURNS,
         "response_format": Kinds("type", {**_FORM, "json_schema": {"type": ANY, "json_schema": _SCHEMA}}),
@@ -210,7 +211,6 @@ CHAT = FieldRules(
         "tool_choice": {"type": ANY, "function": {"name": ANY}},
     },
     {
-        "logprobs": (None, False),
         "top_logprobs": (None, 0),
         "modalities": (None, ["text"]),
         "audio": (None,),
@@ -221,7 +221,7 @@ CHAT = FieldRules(
 )
 COMPLETIONS = FieldRules(
     {**CHAT.known, **_keys("prompt", "suffix", "best_of", "echo", "logprobs")},
-    {name: idle for name, idle in CHAT.refused.items() if name != "logprobs"},
+    CHAT.refused,
 )
 
 # Responses --------------------------------------------------------------------------------------------------------------------------

@@ -163,6 +163,7 @@ class SearchRequest:
         tool_choice: "auto", "none", "required", or the function that must be called, as chats have it.
         parallel: Whether an answer may have several calls.
         form: The form of the answer, as `response_format` of chats has it; None: free text.
+        logprobs: Whether the log-probabilities of the answers' tokens are wanted.
         options: The object `tts` of the body.
         notes: What the reply reports of fields without effect.
         fields: The API's names of fields, by those of chats, where they differ.
@@ -184,6 +185,7 @@ class SearchRequest:
     tool_choice: str | Mapping[str, Any] = "auto"
     parallel: bool = True
     form: Mapping[str, Any] | None = None
+    logprobs: bool = False
     options: TtsOptions = field(default_factory=TtsOptions)
     notes: tuple[str, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -212,6 +214,23 @@ class AnswerCall:
     arguments: str
 
 
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token of an answer.
+
+    Args:
+        text: The text that it completes; "" inside of a character.
+        logprob: The natural logarithm of its probability at temperature 1; at least -9999.
+    """
+
+    text: str
+    logprob: float
+
+    def value(self) -> dict[str, Any]:
+        """Return the token as the OpenAI API has it."""
+        return {"token": self.text, "bytes": list(self.text.encode()), "logprob": self.logprob, "top_logprobs": []}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerChoice:
     """One answer of a reply.
@@ -225,6 +244,7 @@ class AnswerChoice:
         stop_text: The text at which it ended; "": none.
         tokens: The tokens of its path.
         weight: Its share of the selection's weight; None where nothing was weighed.
+        logprobs: The tokens of its text; None where they are not asked for, or not known.
     """
 
     text: str | None = None
@@ -235,6 +255,7 @@ class AnswerChoice:
     stop_text: str = ""
     tokens: int = 0
     weight: float | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from tts.serve.failures import ApiError, refused
 from tts.serve.server_events import PING, named_event
 from tts.serve.wire.fields import RESPONSES
 from tts.serve.wire.request import (
+    AnswerChoice,
     BodyPart,
     Counts,
     EffortWord,
@@ -33,6 +34,7 @@ from tts.types import Message, Part, ToolResult
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # that the API's own replies may have
+_LOGPROBS = "message.output_text.logprobs"  # in `include`
 _MOST_STOPS = 16
 _FIELDS = {
     "messages": "input",
@@ -42,6 +44,7 @@ _FIELDS = {
     "n": "tts.n",
     "seed": "tts.seed",
     "stop": "tts.stop",
+    "logprobs": "include",
 }
 PREFIX: Final = "resp_"  # of the names of responses
 
@@ -70,6 +73,7 @@ class ResponsesBody(SharedFields):
     store: bool | None = None
     previous_response_id: str | None = None
     metadata: dict[str, str] | None = None
+    include: list[str] | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
 
@@ -98,6 +102,7 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
         tool_choice=choice,
         parallel=body.parallel_tool_calls is not False,
         form=body.form(_form(text.format), "text.format"),
+        logprobs=_LOGPROBS in (body.include or ()),
         options=options,
         notes=tuple(notes),
         fields=_FIELDS,
@@ -296,7 +301,7 @@ def _output(head: ReplyHead, outcome: Outcome) -> list[dict[str, Any]]:
     if choice.thought:
         items.append(_reasoning(number, choice.thought))
     if choice.text or not choice.calls:
-        part = {"type": "refusal", "refusal": choice.refusal} if choice.refusal else _text_part(choice.text or "")
+        part = {"type": "refusal", "refusal": choice.refusal} if choice.refusal else _text_part(choice)
         items.append({"id": f"msg_{number}", "type": "message", "role": "assistant", "status": status, "content": [part]})
     for place, call in enumerate(choice.calls):
         spaced = head.request.echo["namespaces"].get(call.name)
@@ -312,8 +317,9 @@ def _reasoning(number: str, text: str) -> dict[str, Any]:
     return {"id": f"rs_{number}", "type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
 
 
-def _text_part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _text_part(choice: AnswerChoice) -> dict[str, Any]:
+    logprobs = [one.value() for one in choice.logprobs or ()]
+    return {"type": "output_text", "text": choice.text or "", "annotations": [], "logprobs": logprobs}
 
 
 def usage_of(counts: Counts) -> dict[str, Any]:
@@ -398,10 +404,10 @@ class ResponseFrames:
         (part,) = item["content"]
         place = {"item_id": item["id"], "output_index": index, "content_index": 0}
         name, kind = ("refusal", "refusal") if part["type"] == "refusal" else ("text", "output_text")
-        logprobs = {} if kind == "refusal" else {"logprobs": list[Any]()}
+        logprobs = {} if kind == "refusal" else {"logprobs": part["logprobs"]}
         return [
             self._event("output_item.added", output_index=index, item={**item, "status": "in_progress", "content": []}),
-            self._event("content_part.added", **place, part={**part, name: ""}),
+            self._event("content_part.added", **place, part={**part, name: "", **({} if kind == "refusal" else {"logprobs": []})}),
             self._event(f"{kind}.delta", **place, **logprobs, delta=part[name]),
             self._event(f"{kind}.done", **place, **logprobs, **{name: part[name]}),
             self._event("content_part.done", **place, part=part),

@@ -1,0 +1,59 @@
+"""Log-probabilities of the tokens of an answer, of models whose tokenizer is known here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tts.backends.finite import LEAST_LOGPROB
+from tts.backends.metadata import Tokenizer
+from tts.serve.wire.request import TokenLogprob
+from tts.types import Trajectory
+
+_HALF = "\N{REPLACEMENT CHARACTER}"  # what tokenizers write for the beginning of a character
+_CONTEXT = 4  # tokens before one that decide its text: tokenizers drop the space of a first token
+
+
+def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[TokenLogprob, ...] | None:
+    """Return the tokens of a text within a path, with the logarithms of the model's probabilities at temperature 1.
+
+    Args:
+        path: The path.
+        text: A text that the path has, such as its response.
+        tokenizer: The tokenizer of its model.
+
+    Returns:
+        The tokens; None where the path does not have the text, or the tokens of a piece of it are not known.
+    """
+    whole, nodes = path.full_text, path.path[1:]
+    start = whole.rfind(text)
+    if start < 0 or any((node.text and not node.logprobs) or len(node.logprobs) > len(node.token_ids) for node in nodes):
+        return None
+    values = [value for node in nodes for value in node.logprobs]
+    ids = [token for node in nodes for token in node.token_ids[: len(node.logprobs)]]
+    found: list[TokenLogprob] = []
+    at, end = 0, start + len(text)
+    for piece, value in zip(token_texts(ids, tokenizer), values, strict=True):
+        if at >= end:  # what follows, such as an end of sequence, is no part of the text
+            break
+        if not whole.startswith(piece, at):
+            return None
+        at += len(piece)
+        if at > start:
+            found.append(TokenLogprob(piece, max(value, LEAST_LOGPROB)))
+    return tuple(found) if at >= end else None
+
+
+def token_texts(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
+    """Return the text that each token completes: of the tokens of one character, the last one has it, and the others have none."""
+    texts: list[str] = []
+    begin = 0  # of the tokens that have no text yet
+    for end in range(1, len(ids) + 1):
+        before = ids[max(0, begin - _CONTEXT) : begin]
+        known = tokenizer.written(before) if before else ""
+        written = tokenizer.written(ids[begin - len(before) : end])
+        if not written.startswith(known) or written.endswith(_HALF):
+            texts.append("")
+            continue
+        texts.append(written[len(known) :])
+        begin = end
+    return texts
