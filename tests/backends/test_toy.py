@@ -9,7 +9,7 @@ import pytest
 
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.backends.toy.backend import ToyBackend
-from tts.backends.toy.language import ToyLanguage, ToyTokenizer
+from tts.backends.toy.language import ToyLanguage, ToyTokenizer, read_sum
 from tts.errors import CapabilityError, ConfigError
 
 
@@ -38,3 +38,18 @@ def test_a_prompt_of_tokens_is_the_sum_that_they_spell() -> None:
 def test_it_has_one_value_head() -> None:
     with pytest.raises(CapabilityError, match="head is 'worth', but the toy model has only 'truth'"):
         asyncio.run(ToyBackend().value([], "worth"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["12 + 7 * 3", "12 + 7 × 3", "2 * 3 + 4", "2 ** 3 + 4", "3 + 4 / 2", "3 + 4 ^ 2", "2 * (3 + 4)", "(3 + 4) - 2", "9 - (4 - 2)", "3.5 + 4", "3 + 4.5"],
+)  # fmt: skip
+def test_a_sum_inside_of_a_larger_expression_is_refused(text: str):
+    for problem in (text, f"What is {text}?", f"Compute {text} = "):
+        with pytest.raises(ConfigError, match="the toy model solves sums only"):
+            read_sum(problem)
+
+
+@pytest.mark.parametrize("text", ["3 + 4", "**3 + 4**", "(3 + 4)", "`3 + 4`", "3 + 4.", "1. 3 + 4", "3 + 4 = ?", "What is 5 * 5?\n\n3 + 4", "$3 + 4$"])
+def test_a_sum_between_other_signs_is_read(text: str):
+    assert read_sum(text) == (3, (4,))

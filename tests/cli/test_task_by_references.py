@@ -72,6 +72,22 @@ def test_references_of_several_kinds_are_refused_before_anything_is_spent(tts, f
     assert "task: math compares numbers" in done.stderr
 
 
+@pytest.mark.parametrize(("task", "package"), [("math_verify", "math-verify"), ("reasoning_gym", "reasoning-gym")])
+def test_a_grader_that_is_not_installed_is_said_before_anything_is_spent(
+    tts, files, task: str, package: str, monkeypatch: pytest.MonkeyPatch
+):
+    for module in ("math_verify", "reasoning_gym"):
+        monkeypatch.setattr(f"tts.tasks.{module}.importlib.util.find_spec", lambda _: None)
+    rows = [{"problem": "1 + 1", "answer": json.dumps({"reasoning_gym": "leg_counting"})}]
+    Path("problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = '{"mine": {"backend": "own_models_of_the_page:refuse"}}'
+    Path("own_models_of_the_page.py").write_text("def refuse(prompt):\n    raise AssertionError('it was asked')\n")
+    done = tts("run", "math.yaml", "--set", "problems.dataset=problems.jsonl", "--set", f"models={model}", "--set", f"task={task}")
+    assert done.exit_code == 2, done.output
+    assert f"test-time-search[{package}]" in done.stderr.replace("\n", "")
+    assert not list(Path(".tts").glob("*.sqlite"))
+
+
 def test_solve_many_takes_the_task_of_the_references_and_says_so(caplog: pytest.LogCaptureFixture):
     problems = [library.Problem(f"{n} + 1?", answer=str(n + 1)) for n in range(3)]
     asked: list[str] = []

@@ -190,11 +190,13 @@ class ProblemRun:
                 permission; a limit without rates; a task without the kind of prompt in which the strategy shows solutions.
             CapabilityError: the backend lacks what the strategy, a verifier or the sampling needs, or a verifier reads other steps than
                 the task's.
+            MissingDependency: the task needs a package that is not installed.
         """
         if isinstance(self.budget, Account):
             self.budget.check_usable()
         if not self.problem.text.strip():
             raise ConfigError("the prompt is empty, but must hold a problem", hint="give the problem's text")
+        self.task.check(self.problem)
         _check_pictures(self.problem, self.backends, self._limits)
         _check_strategy(self.plan.strategy, self._needs, self.backends["policy"], self.task, tuple(self.verifiers))
         _check_models(self.plan.strategy, self._needs, self.backends, self._limits)

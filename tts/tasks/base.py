@@ -103,6 +103,17 @@ class Task(HintsKeywords, ABC):
         """Return the key of an answer: by default its canonical form. It is used where `decide` and `equivalent` are not overridden."""
         return self.canonical(answer)
 
+    def check(self, problem: Problem) -> None:
+        """Refuse, before anything is spent, a problem that the task cannot judge here; by default none.
+
+        Args:
+            problem: The problem, with its reference answer where it has one.
+
+        Raises:
+            MissingDependency: The task needs a package that is not installed.
+        """
+        del problem
+
     def close(self) -> None:
         """Free what the task holds; by default nothing."""
         return

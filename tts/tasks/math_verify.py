@@ -11,10 +11,21 @@ from tts.tasks.forms.normal_form import MAX_CHARACTERS
 from tts.tasks.math import MathTask
 from tts.tasks.symbolic import SymbolicChecker
 from tts.tasks.worker import WorkerDiedError, WorkerNotStartedError, WorkerPool, positive, python_command
+from tts.types import Problem
 
 PACKAGE = "math_verify"
 # Of the end of a text, in which Math-Verify looks for an answer.
 _MOST_READ = 20_000
+
+
+def check_installed() -> None:
+    """Refuse where math-verify is not installed.
+
+    Raises:
+        MissingDependency: It is not.
+    """
+    if importlib.util.find_spec(PACKAGE) is None:
+        raise missing_extra("math-verify", "math-verify", "the task 'math_verify'")
 
 
 class MathVerifyTask(MathTask):
@@ -103,6 +114,18 @@ class MathVerifyTask(MathTask):
         verdict, _ = self._ask(a, b)
         return verdict
 
+    def check(self, problem: Problem) -> None:
+        """Refuse a problem with a reference answer where math-verify is not installed; with `guess` every problem.
+
+        Args:
+            problem: The problem, with its reference answer where it has one.
+
+        Raises:
+            MissingDependency: math-verify is not installed.
+        """
+        if self.guess or problem.answer is not None:
+            check_installed()
+
     def close(self) -> None:
         """End the workers; the next question starts others."""
         super().close()
@@ -111,8 +134,7 @@ class MathVerifyTask(MathTask):
     def _ask(self, *texts: str) -> tuple[bool, str | None]:
         """Return the verdict on an answer and a reference, and the expression in a text."""
         if (known := self._replies.get(texts)) is None:
-            if importlib.util.find_spec(PACKAGE) is None:
-                raise missing_extra("math-verify", "math-verify", "the task 'math_verify'")
+            check_installed()
             known = self._reply(texts)
             self._replies.put(texts, known)
         return known

@@ -12,10 +12,21 @@ from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.extraction import final_answer
 from tts.tasks.framing import worked_solutions
 from tts.tasks.worker import Worker, WorkerDiedError, WorkerNotStartedError, positive, python_command
+from tts.types import Problem
 
 _FORMAT = "Reason step by step and separate the steps by a blank line. Put the final answer alone between <answer> and </answer>."
 _TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 _REFERENCE: Final = '{"reasoning_gym": '  # how a reference begins: `tts.tasks.reasoning_gym_worker.make` writes it
+
+
+def check_installed() -> None:
+    """Refuse where reasoning-gym is not installed.
+
+    Raises:
+        MissingDependency: It is not.
+    """
+    if importlib.util.find_spec("reasoning_gym") is None:
+        raise missing_extra("reasoning-gym", "reasoning-gym", "a problem of reasoning-gym")
 
 
 def worker() -> Worker:
@@ -24,8 +35,7 @@ def worker() -> Worker:
     Raises:
         MissingDependency: reasoning-gym is not installed.
     """
-    if importlib.util.find_spec("reasoning_gym") is None:
-        raise missing_extra("reasoning-gym", "reasoning-gym", "a problem of reasoning-gym")
+    check_installed()
     # Some generators go through sets of texts, whose order is a function of this seed.
     return Worker(python_command("tts.tasks.reasoning_gym_worker"), start_limit_s=300.0, environment={"PYTHONHASHSEED": "0"})
 
@@ -98,6 +108,18 @@ class ReasoningGymTask(Task):
             known = self._score(answer, reference) >= 1.0
             self._verdicts.put((answer, reference), known)
         return known
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a problem with a reference of reasoning-gym where that package is not installed.
+
+        Args:
+            problem: The problem, with its reference answer where it has one.
+
+        Raises:
+            MissingDependency: reasoning-gym is not installed.
+        """
+        if problem.answer is not None and problem.answer.startswith(_REFERENCE):
+            check_installed()
 
     def close(self) -> None:
         """End the process; the next answer starts another."""

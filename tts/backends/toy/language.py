@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,10 @@ from tts.types import Prompt, prompt_text
 
 RESULT = 4  # the place of the result in a step, the only token of it that is random
 _SUM = re.compile(r"(?<!\d)-?\d++(?:\s*+[+-]\s*+\d++)+")
+# What makes a sum a part of a larger expression: a product, a power, a bracket or decimals beside it.
+_BEFORE = re.compile(r"(?:[\d)]\s*(?:\*\*?|[/×·÷^])\s*\(?\s*-?|[\d)]\s*[-+]\s*\(\s*|\d\.)\Z")
+_AFTER = re.compile(r"\s*\)?\s*(?:\*\*?|[/×·÷^])\s*[(-]?\s*\d|\s*[-+]\s*\(|\)\s*[-+]\s*\d|\.\d")
+_BESIDE: Final = 40  # characters on each side that are looked at
 _PIECES = re.compile(r"<think>\n|</think>\n|Wait\n| \+ | - | = |\n|A: |\?|-?\d+|[^\S\n]+|[^\s\d]+")
 _WORDS: Final = {"": 0, " + ": 1, " - ": 2, " = ": 3, "\n": 4, "A: ": 5, "?": 6, "<think>\n": 7, "</think>\n": 8, "Wait\n": 9}
 OPEN: Final = "<think>\n"
@@ -92,13 +97,19 @@ def read_sum(text: str) -> tuple[int, tuple[int, ...]]:
     """Return the first term and the signed changes of the last sum in a text.
 
     Raises:
-        ConfigError: there is no sum.
+        ConfigError: there is no sum, or it is a part of an expression with products, powers, brackets or decimals.
     """
-    found = _SUM.findall(text)
-    if not found:
+    found = deque(_SUM.finditer(text), maxlen=1)
+    if not found or _is_part(text, *found[0].span()):
         raise ConfigError(f"the problem is {text[:60]!r}, but the toy model solves sums only", hint="for example '3 + 4 - 2'")
-    terms = re.findall(r"^-?\d+|[+-]\s*\d+", found[-1])
+    terms = re.findall(r"^-?\d+|[+-]\s*\d+", found[0][0])
     return int(terms[0]), tuple(int("".join(term.split())) for term in terms[1:])
+
+
+def _is_part(text: str, start: int, end: int) -> bool:
+    """Whether a sum in a text is a part of a larger expression."""
+    before, after = text[max(0, start - _BESIDE) : start], text[end : end + _BESIDE]
+    return _BEFORE.search(before) is not None or _AFTER.match(after) is not None
 
 
 @dataclass(slots=True, eq=False)
