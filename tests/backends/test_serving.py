@@ -86,3 +86,14 @@ def test_an_interpreter_that_cannot_read_the_file_is_told_with_its_last_words(ot
         readable(record, gguf=False, python=other[0]),
     ):
         pass
+
+
+def test_companions_of_torch_that_do_not_match_are_named_with_their_cure(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("RuntimeError: operator torchvision::nms does not exist\n")
+    process: Any = SimpleNamespace(wait=lambda: None, returncode=1)
+    with pytest.raises(EngineError) as failed:
+        watch(Server("http://127.0.0.1:1", process, log))
+    assert failed.value.hint is not None
+    assert failed.value.hint.endswith("pip uninstall torchvision torchaudio torchcodec")
+    assert commands.import_hint("ImportError: libcudart.so.12") == ""

@@ -42,7 +42,8 @@ def test_it_has_one_value_head() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["12 + 7 * 3", "12 + 7 × 3", "2 * 3 + 4", "2 ** 3 + 4", "3 + 4 / 2", "3 + 4 ^ 2", "2 * (3 + 4)", "(3 + 4) - 2", "9 - (4 - 2)", "3.5 + 4", "3 + 4.5"],
+    ["12 + 7 * 3", "12 + 7 × 3", "2 * 3 + 4", "2 ** 3 + 4", "3 + 4 / 2", "3 + 4 ^ 2", "2 * (3 + 4)",
+     "(3 + 4) - 2", "9 - (4 - 2)", "3.5 + 4", "3 + 4.5"],
 )  # fmt: skip
 def test_a_sum_inside_of_a_larger_expression_is_refused(text: str):
     for problem in (text, f"What is {text}?", f"Compute {text} = "):
@@ -50,6 +51,8 @@ def test_a_sum_inside_of_a_larger_expression_is_refused(text: str):
             read_sum(problem)
 
 
-@pytest.mark.parametrize("text", ["3 + 4", "**3 + 4**", "(3 + 4)", "`3 + 4`", "3 + 4.", "1. 3 + 4", "3 + 4 = ?", "What is 5 * 5?\n\n3 + 4", "$3 + 4$"])
+@pytest.mark.parametrize(
+    "text", ["3 + 4", "**3 + 4**", "(3 + 4)", "`3 + 4`", "3 + 4.", "1. 3 + 4", "3 + 4 = ?", "What is 5 * 5?\n\n3 + 4", "$3 + 4$"]
+)
 def test_a_sum_between_other_signs_is_read(text: str):
     assert read_sum(text) == (3, (4,))

@@ -12,6 +12,9 @@ import pytest
 
 from tests.experiments.made import cell, result
 from tts.errors import ConfigError, MissingDependency
+from tts.experiments.analysis.comparing import bases_of
+from tts.experiments.analysis.curves import choose_curves
+from tts.experiments.analysis.names import strategy_of
 from tts.experiments.api import Study
 from tts.experiments.store.store import Store, default_store
 from tts.statistics import mcnemar, paired_difference
@@ -111,3 +114,13 @@ def test_a_table_is_a_frame_of_pandas(study: Study, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(MissingDependency, match="to_pandas needs the package pandas"):
         study.to_pandas()
+
+
+def test_a_strategy_may_be_named_in_other_words(tts: Any, study: Study):
+    assert study.pairs("single()", "best_of_n") == study.pairs(A, B)
+    assert [curve.strategy for curve in choose_curves(study.curves(), ["best_of_n"])] == [B]
+    assert [curve.strategy for curve in bases_of(study.curves(), "best_of_n( ) | majority")] == [B]
+    assert tts("compare", "best_of_n", "best_of_n|majority").exit_code == 2
+    for name, known in (("best_of_n", {B, "best_of_n | best"}), ("best_of", {A, B}), ("os:system", {A, B})):
+        with pytest.raises(ConfigError, match=f"strategy is '{name}', but no strategy has that name"):
+            strategy_of(name, known)

@@ -66,7 +66,7 @@ MISTAKES = {
     "unknown form of the result": (
         ["3 + 4", "--print", "all"],
         "--print is 'all', but must be one of table, json, solution, answer",
-        "tts COMMAND --help lists what there is, and README.md what strategies are made of",
+        "its options, with what each takes, are listed by the same command with --help",
     ),
     "two forms of the result": (["3 + 4", "--print", "answer", "--json"], "--json is given beside --print answer", "give one of them"),
     "no sum": (["What is love?"], "the problem is 'What is love?', but the toy model solves sums only", "for example '3 + 4 - 2'"),

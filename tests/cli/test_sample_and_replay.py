@@ -115,7 +115,8 @@ def test_a_dry_run_draws_nothing(at, file, tmp_path):
 
 
 def test_samples_of_a_data_set_without_a_study(at, tmp_path):
-    options = ("--limit", "3", "--model", "toy", "--seeds", "2", "--set", "problems.operations=2", "--set", "problems.operators=+")
+    plus = ("--set", "problems.operators=+", "--set", "problems.parentheses=false")
+    options = ("--limit", "3", "--model", "toy", "--seeds", "2", "--set", "problems.operations=2", *plus)
     result = at("sample", "--dataset", "arithmetic", "--n", "4", *options)
     assert result.exit_code == 0, result.output
     with Store(tmp_path / "store.sqlite") as store:

@@ -18,7 +18,7 @@ STUDY = """
 name: served
 models: {{srv: {{model: gpt-4o-mini, url: "{url}", usd_in: 0.15/M, usd_out: 0.60/M, parameters: 8B, expected_tokens: 30}}}}
 task: arithmetic
-problems: {{dataset: arithmetic, limit: 2}}
+problems: {{dataset: arithmetic, limit: 2, operators: +-, parentheses: false}}
 strategies: best_of_n | majority
 budgets: [{{usd: 0.0005, samples: 2}}, {{flops: 1.0e+13, samples: 2}}]
 """

@@ -23,7 +23,7 @@ from tts.errors import TROUBLES, ConfigError, MissingDependency, TTSError
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 _NOTED = ("tts.servers", "tts.tasks", "tts.runs")  # loggers whose lines are notes of every command
 _warned: set[str] = set()  # by the command that runs
-_HELP = "tts COMMAND --help lists what there is, and README.md what strategies are made of"
+_HELP = "its options, with what each takes, are listed by the same command with --help"
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
 

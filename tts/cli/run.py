@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tts.experiments.study.config import StudyConfig
 
 
-_FEWEST_RUNS = 5  # of which none is right, before a table is called suspicious
+_FEWEST_RUNS = 3  # of which none is right, before a table is called suspicious
 
 
 def run(  # noqa: PLR0913 - the options of the command
@@ -137,4 +137,9 @@ def _print_table(store: Store, study: int) -> None:
     typer.echo(visible(tables.as_text(rows, table_width()).rstrip("\n")))
     if wrong := [row for row in rows if row.accuracy is not None and not row.accuracy.value and row.runs - row.failed >= _FEWEST_RUNS]:
         count = "all rows" if len(wrong) == len(rows) else f"{len(wrong):,} of {len(rows):,} rows"
-        warn(f"no answer is right in {count}: --dry-run shows how the task reads references; see {TROUBLES}")
+        cut = [row for row in wrong if row.generated_tokens and 2 * row.truncated_tokens >= row.generated_tokens]
+        if len(cut) == len(wrong):
+            cause = "the budget cut most of what was written short, so give a larger one"
+        else:
+            cause = "--dry-run shows how the task reads references"
+        warn(f"no answer is right in {count}: {cause}; see {TROUBLES}")

@@ -12,7 +12,7 @@ from tts.errors import CapabilityError, ConfigError, shown
 from tts.tasks.base import Task
 from tts.verifiers.base import Verifier, members_of, stated_bound, traits_of
 
-GIVE_VERIFIER = "give a verifier: 'judge', by verifier='judge' or --verifier judge, or a function of (problem, text)"
+GIVE_VERIFIER = "give a verifier: verifier='judge' or a function in Python, --verifier judge in commands, verifiers: judge in studies"
 
 
 def check_fit(verifier: Verifier, backend: Backend, task: Task) -> None:

@@ -20,7 +20,7 @@ TASK = PocketTask()
 QUICK = {"deadline": None, "derandomize": True}
 ATTEMPTS = [f"3 + 4 = {result}\nA: {result}\n" for result in (5, 6, 8, 9, 10)]
 STORY = "Anna has 12 apples. She buys 7 more. How many apples are there now?"
-ELSEWHERE = "name a real model, which brings a task of its own: --model smollm2, or a Hub name)"
+ELSEWHERE = "name a real model, which brings a task of its own, such as smollm2 or one of the Hub)"
 
 
 @pytest.mark.parametrize(

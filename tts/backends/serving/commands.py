@@ -27,6 +27,7 @@ _VLLM = "vllm.entrypoints.openai.api_server"  # `vllm serve` needs a distributio
 _HEALTH = {"vllm": "/health", "llama_cpp": "/v1/models"}
 _CPU_KV_GIB = "2"
 _CONTEXT = 4096  # of llama.cpp, where the record names none: its default is 2048
+_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 _TAIL = 300  # characters of what a failed import printed
 _PACKAGE = Path(__file__).resolve().parents[2]
 _DEQUANTISES = ("torch", "transformers", "gguf", "tokenizers")
@@ -172,7 +173,10 @@ def _has(python: str, *modules: str) -> bool:
     try:
         return not subprocess.run([python, "-c", script], check=False).returncode
     except OSError as failure:
-        raise ConfigError(f"python is {python!r}, but must be an interpreter: {failure.strerror}") from None
+        raise ConfigError(
+            f"python is {python!r}, but must be an interpreter: {failure.strerror}",
+            hint="give the path of one that has the engine, such as ENVIRONMENT/bin/python",
+        ) from None
 
 
 def _on_cpu(python: str) -> bool:
@@ -184,8 +188,20 @@ def _on_cpu(python: str) -> bool:
     script = "from vllm.platforms import current_platform; print(current_platform.is_cpu())"
     told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
     if told.returncode:
-        raise ConfigError(f"vLLM is installed for {python}, but cannot be imported: {shown(told.stderr.strip()[-_TAIL:])}")
+        raise ConfigError(
+            f"vLLM is installed for {python}, but cannot be imported: {shown(told.stderr.strip()[-_TAIL:])}", hint=import_hint(told.stderr)
+        )
     return told.stdout.strip().endswith("True")
+
+
+def import_hint(printed: str) -> str:
+    """Return the cure of a server that does not start because companions of torch do not match it; "" for other causes.
+
+    Args:
+        printed: What the server, or the import of its package, printed.
+    """
+    found = [name for name in _COMPANIONS if name in printed]
+    return f"uninstall what does not match its torch, and is not needed for text: pip uninstall {' '.join(_COMPANIONS)}" if found else ""
 
 
 def engine_of(name: str) -> ServerEngine:
@@ -196,4 +212,7 @@ def engine_of(name: str) -> ServerEngine:
     """
     if name in ENGINES:
         return name
-    raise ConfigError(f"engine is {name!r}, but must be {' or '.join(ENGINES)}")
+    raise ConfigError(
+        f"engine is {name!r}, but must be {' or '.join(ENGINES)}",
+        hint="other backends need no server: tts solve --model takes their models",
+    )

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import httpx
 
-from tts.backends.serving.commands import ServerLaunch
+from tts.backends.serving.commands import ServerLaunch, import_hint
 from tts.errors import ConfigError, EngineError
 
 _REACHED = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # the address of a server that listens on all interfaces
@@ -98,8 +98,9 @@ def _answers(url: str) -> bool:
 
 
 def _ended(server: Server) -> EngineError:
+    tail = _tail(server.log)
     return EngineError(
-        f"the server ended with status {server.process.returncode}; its log ends: {_tail(server.log)}", hint=f"see {server.log}"
+        f"the server ended with status {server.process.returncode}; its log ends: {tail}", hint=import_hint(tail) or f"see {server.log}"
     )
 
 

@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.errors import ConfigError, unknown_name
+from tts.errors import ConfigError
 from tts.experiments.analysis.curves import AXES, Curve, Floats
+from tts.experiments.analysis.names import strategy_of
 from tts.statistics import Estimate, bootstrap, clustered_mean
 
 
@@ -186,15 +187,15 @@ def compare(curves: Sequence[Curve], base: str, axis: str, *, rng: np.random.Gen
 
 
 def bases_of(curves: Sequence[Curve], base: str) -> list[Curve]:
-    """Return the curves with a label, else those of a strategy.
+    """Return the curves with a label, else those of a strategy, as `strategy_of` reads it.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: There is none.
     """
-    found = [curve for curve in curves if curve.label == base] or [curve for curve in curves if curve.strategy == base]
-    if not found:
-        raise unknown_name("baseline", base, {curve.label for curve in curves})
-    return found
+    if found := [curve for curve in curves if curve.label == base]:
+        return found
+    meant = strategy_of(base, {name for curve in curves for name in (curve.label, curve.strategy) if name}, "baseline")
+    return [curve for curve in curves if meant in (curve.strategy, curve.label)]
 
 
 def amount(value: float) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.errors import ConfigError, unknown_name
+from tts.experiments.analysis.names import strategy_of
 from tts.experiments.study.record import Cell, Result
 from tts.statistics import Estimate, clustered_mean
 from tts.types import Usage
@@ -191,13 +192,16 @@ class _ResultColumns:
 def choose_curves(curves: Sequence[Curve], names: Sequence[str]) -> list[Curve]:
     """Return the curves whose label or strategy is named, all of them without names.
 
+    Args:
+        curves: The curves.
+        names: Labels, or strategies as `strategy_of` reads them.
+
     Raises:
         ConfigError: No curve has a name.
     """
-    for name in names:
-        if not any(name in (curve.label, curve.strategy) for curve in curves):
-            raise unknown_name("strategy", name, {curve.label for curve in curves})
-    return [curve for curve in curves if not names or curve.label in names or curve.strategy in names]
+    labels, strategies = {curve.label for curve in curves}, {curve.strategy for curve in curves if curve.strategy}
+    wanted = {name if name in labels else strategy_of(name, strategies | labels) for name in names}
+    return [curve for curve in curves if not names or curve.label in wanted or curve.strategy in wanted]
 
 
 def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: bool = False) -> list[Curve]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tts.errors import ConfigError, unknown_name
+from tts.errors import ConfigError
+from tts.experiments.analysis.names import strategy_of
 from tts.experiments.study.record import Cell, Result
 from tts.statistics import Difference, Estimate, holm, paired_difference
 
@@ -62,28 +63,26 @@ def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np
 
     Args:
         results: The results of a study. Failed runs, and those without a reference answer, are left out.
-        first: A strategy as the study's table writes it.
+        first: A strategy, as the study or its table writes it; without its selection where the study has one such strategy.
         second: Another one.
         rng: The source of the resamples.
 
     Raises:
         ConfigError: A strategy is unknown, both are the same, or no problem was finished by both under one budget.
     """
+    given = list(results)
+    strategies = {result.cell.strategy for result in given}
+    first, second = (strategy_of(name, strategies) for name in (first, second))
     if first == second:
         raise ConfigError(f"both strategies are {first!r}, but a comparison needs two", hint="name another one of the study's table")
     runs: dict[_Condition, dict[str, _Runs]] = defaultdict(dict)
     cells: dict[_Condition, Cell] = {}
-    strategies: set[str] = set()
-    for result in results:
+    for result in given:
         cell = result.cell
-        strategies.add(cell.strategy)
         if result.error is None and result.right is not None and cell.strategy in (first, second):
             condition = (cell.dataset, cell.model, cell.setting, *sorted(cell.verifiers.items()), *sorted(cell.budget.items()))
             cells.setdefault(condition, cell)
             runs[condition].setdefault(cell.strategy, {}).setdefault(cell.problem, {})[cell.seed] = result.right
-    for strategy in (first, second):
-        if strategy not in strategies:
-            raise unknown_name("strategy", strategy, strategies)
     found = [
         (cells[condition], *pairs, paired_difference(*pairs, rng=rng))
         for condition, of in runs.items()

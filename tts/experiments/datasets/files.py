@@ -55,7 +55,10 @@ def load(
             _READERS[file.suffix](file), lambda row: read_row(row, meant), where=file.name, name=file.stem, limit=limit, seed=seed
         )
     except OSError as failure:
-        raise ConfigError(f"the file {str(path)!r} cannot be read: {failure.strerror or failure}") from failure
+        raise ConfigError(
+            f"the file {str(path)!r} cannot be read: {failure.strerror or failure}",
+            hint=f"paths are taken from the folder of the process, {Path.cwd()}",
+        ) from failure
     meant.check_met(file.name)
     return problems
 

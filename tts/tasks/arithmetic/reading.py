@@ -13,7 +13,7 @@ from tts.tasks.arithmetic.expression import Expression, numbers, parse, steps, t
 from tts.tasks.arithmetic.generator import LARGEST_OPERAND, LARGEST_RESULT, MOST_OPERATIONS
 from tts.types import Problem
 
-ELSEWHERE: Final = "name a real model, which brings a task of its own: --model smollm2, or a Hub name"
+ELSEWHERE: Final = "name a real model, which brings a task of its own, such as smollm2 or one of the Hub"
 
 _MOST_OPERAND, _MOST_RESULT, _MOST_FACTOR = max(LARGEST_OPERAND.values()), max(LARGEST_RESULT.values()), 9
 _OPENING = re.compile(

@@ -1,0 +1,32 @@
+"""Strategies by the names that users give them, among those that a study stored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+
+from tts.errors import TTSError, unknown_name
+from tts.scopes import file_scope
+from tts.search.plan import parse
+
+
+def strategy_of(name: str, known: Collection[str], kind: str = "strategy") -> str:
+    """Return the stored text of a strategy that a user names: the same plan in other words, or the only one without its selection.
+
+    Args:
+        name: A strategy, such as "single" for "single | majority".
+        known: The stored texts.
+        kind: The role of the strategy, for the error.
+
+    Raises:
+        ConfigError: None of them is meant, or more than one.
+    """
+    if name in known:
+        return name
+    with suppress(TTSError):
+        if (text := str(parse(name, file_scope()))) in known:
+            return text
+    begun = [text for text in known if text.partition(" | ")[0] == name]
+    if len(begun) != 1:
+        raise unknown_name(kind, name, known)
+    return begun[0]
