@@ -57,6 +57,13 @@ def test_what_is_missing_is_said():
     assert "tokens unknown, so left out: b" in text
 
 
+def test_a_line_below_an_equal_one_is_named():
+    text = " ".join(words(svg(curve("a"), dataclasses.replace(curve("a"), label="b"), curve("c"))))
+    assert "a lies below b: equal points" in text
+    assert text.count("lies below") == 1
+    assert "lies below" not in " ".join(words(svg(curve("a"), curve("c"))))
+
+
 def test_lines_are_told_apart_by_colour_marker_and_dashes():
     figure = plots.draw([curve(f"s{i}") for i in range(7)], front=False)
     lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 4 and line.get_linestyle() != "None"]

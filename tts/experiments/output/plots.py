@@ -349,9 +349,18 @@ def _facts(shown: Sequence[Curve], unknown: Sequence[Curve], x: str, *, bands: b
         facts.append("replayed from recorded samples" if kinds == {"replayed"} else "hollow markers: replayed from recorded samples")
     if failed := sum(curve.failed for curve in shown):
         facts.append(f"{_range([failed], 'failed run')} left out")
+    facts += [f"{below} lies below {above}: equal points" for below, above in _equal_lines(shown, x)]
     if unknown:
         facts.append(f"{AXES[x].unit} unknown, so left out: {', '.join(dict.fromkeys(curve.label for curve in unknown))}")
     return facts
+
+
+def _equal_lines(shown: Sequence[Curve], x: str) -> list[tuple[str, str]]:
+    """Return the labels of each two lines of a panel whose points are equal, so that the later one covers the earlier one."""
+    points = [(curve.dataset, curve.group, *curve.cost(x), *(point.value for point in curve.accuracy)) for curve in shown]
+    last = {places: curve.label for places, curve in zip(points, shown, strict=True)}
+    pairs = [(curve.label, last[places]) for places, curve in zip(points, shown, strict=True) if last[places] != curve.label]
+    return list(dict.fromkeys(pairs))
 
 
 def _listed(names: Sequence[str]) -> str:
