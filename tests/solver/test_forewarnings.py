@@ -94,4 +94,4 @@ def test_a_study_says_them_once_a_row_before_its_first_cell(said, tmp_path):
 def test_a_missing_verifier_is_refused_with_the_cure(strategy):
     with pytest.raises(ConfigError) as refused:
         tts.solve("3 + 4", 500, model="toy", strategy=strategy)
-    assert "--verifier judge, or a function" in refused.value.hint
+    assert "--verifier judge in commands" in refused.value.hint
