@@ -112,6 +112,7 @@ OPTIONAL_HERE = {
     ("auto", "price"),
     ("auto", "certainty"),
     ("auto", "verifier"),
+    ("best_of_n", "thought_tokens"),
     ("cascade", "samples"),
     ("cascade", "verifier"),
     ("cges", "answers"),

@@ -178,7 +178,8 @@ def test_trust_lets_a_store_name_places_for_one_command(poisoned: Callable[..., 
 
 def test_a_run_resumes_places_of_its_own_file_and_refuses_those_of_the_store(folder: Path) -> None:
     own = "tests.search.places:Pair(n=2) | majority"
-    yaml = f"name: own\nmodels: toy\nproblems: {{dataset: arithmetic, limit: 2, operators: +-, parentheses: false}}\nstrategies: ['{own}']\nbudgets: {{samples: 2}}\n"
+    yaml = "name: own\nmodels: toy\nproblems: {dataset: arithmetic, limit: 2, operators: +-, parentheses: false}\n"
+    yaml += f"strategies: ['{own}']\nbudgets: {{samples: 2}}\n"
     Path("study.yaml").write_text(yaml)
     assert told("run", "study.yaml")[0] == 0
     with sqlite3.connect(".tts/store.sqlite") as db:

@@ -119,7 +119,9 @@ def test_it_can_be_kept_as_a_vote() -> None:
 def test_a_study_keeps_the_error_and_no_confidence(tmp_path: Any) -> None:
     config = study_config(
         {
-            "name": "a", "models": "toy", "problems": {"dataset": "arithmetic", "limit": 2, "operators": "+-", "parentheses": False}, "strategies": "best_of_n | best",
+            "name": "a", "models": "toy",
+            "problems": {"dataset": "arithmetic", "limit": 2, "operators": "+-", "parentheses": False},
+            "strategies": "best_of_n | best",
             "budgets": {"samples": 2}, "verifiers": f"{__name__}:broken",
         }
     )  # fmt: skip

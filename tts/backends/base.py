@@ -26,7 +26,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,8 @@ class Caps:
         thoughts: whether it thinks, by marks that are known (`BackendMetadata.thoughts`). efforts: whether `Sampling.effort` is obeyed.
         penalties: whether `Sampling.presence_penalty` and `Sampling.frequency_penalty` are obeyed.
         biases: whether `Sampling.logit_bias` is obeyed.
+        thought_limits: Whether a `Sampling.thought_tokens` of at least 1 is obeyed.
+        thought_switch: Whether a `Sampling.thought_tokens` of 0 is obeyed.
         pictures: whether prompts may have pictures.
         usage: whether token counts are exact; if not, the backend reports upper bounds in `Sample.num_tokens`, and sets `estimated`.
 
@@ -94,11 +96,22 @@ class Caps:
     efforts: bool = False
     penalties: bool = False
     biases: bool = False
+    thought_limits: bool = False
+    thought_switch: bool = False
     pictures: bool = False
     usage: bool = False
 
 
 CAPABILITIES = tuple(f.name for f in dataclasses.fields(Caps))  # that `require` may be asked for
+
+
+# Parameters of sampling that not all backends obey, by the capability that each needs.
+SAMPLING_CAPABILITIES: Final[Mapping[str, str]] = {
+    "effort": "efforts",
+    "presence_penalty": "penalties",
+    "frequency_penalty": "penalties",
+    "logit_bias": "biases",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +128,8 @@ class Sampling(HintsKeywords):
         frequency_penalty: What it loses for each time that it was written before, from -2 to 2. Only with `Caps.penalties`.
         logit_bias: What is added to the logits of tokens, from -100 to 100, by their ids in the server's vocabulary: a mapping, or pairs.
             They are kept as pairs in the order of the ids. Only with `Caps.biases`.
+        thought_tokens: The most tokens of a thought, by a field of the server's own; 0: no thought; None: no such limit. Only with
+            `Caps.thought_limits` or, of 0, `Caps.thought_switch`.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -135,6 +150,7 @@ class Sampling(HintsKeywords):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] = ()
+    thought_tokens: int | None = None
 
     def __post_init__(self) -> None:
         _check("temperature", self.temperature, lambda value: 0 <= value <= 100, "a number between 0 and 100")
@@ -147,6 +163,21 @@ class Sampling(HintsKeywords):
         for name in ("presence_penalty", "frequency_penalty"):
             _check(name, getattr(self, name), lambda value: -2 <= value <= 2, "a number from -2 to 2")
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        if self.thought_tokens is not None:
+            rule = "a whole number of at least 0, or None"
+            _check("thought_tokens", self.thought_tokens, lambda value: 0 <= value < _LARGE and value == int(value), rule)
+
+    @property
+    def needs(self) -> dict[str, str]:
+        """The capability that each parameter needs which is given, and which not all backends obey."""
+        limits = "thought_limits" if self.thought_tokens else "thought_switch"
+        found = {name: capability for name, capability in SAMPLING_CAPABILITIES.items() if getattr(self, name)}
+        return found if self.thought_tokens is None else {**found, "thought_tokens": limits}
+
+    def members(self) -> dict[str, Any]:
+        """Return the parameters by name, those of `needs` but the effort only where they are given: results are stored by them."""
+        named = {*SAMPLING_CAPABILITIES, "thought_tokens"} - {"effort", *self.needs}
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in named}
 
     @property
     def changes_logits(self) -> bool:
@@ -171,7 +202,7 @@ def _biases(given: Any) -> tuple[tuple[int, float], ...]:
     return tuple(sorted(pairs))
 
 
-def sampling_with(sampling: Sampling, **changes: float | None) -> Sampling:
+def sampling_with(sampling: Sampling, **changes: float | str | None) -> Sampling:
     """Return sampling parameters with those changes that are not None."""
     given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
     return dataclasses.replace(sampling, **given) if given else sampling

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tts.backends.base import Backend, Reply, Sampling
 from tts.backends.metadata import ValueHeadMetadata, capability_hint, metadata_of
@@ -10,14 +10,6 @@ from tts.backends.prompt_logprobs import PromptLogprobs, check_top
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.errors import CapabilityError, shown
 from tts.types import Prompt
-
-# Parameters of `Sampling` that not all backends obey, with the capability that says so.
-SAMPLING_CAPABILITIES: Mapping[str, str] = {
-    "effort": "efforts",
-    "presence_penalty": "penalties",
-    "frequency_penalty": "penalties",
-    "logit_bias": "biases",
-}
 
 
 async def prompt_logprobs(backend: Backend, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
@@ -49,10 +41,10 @@ def require(backend: Backend, capabilities: Sequence[str], needed_by: str) -> No
 
 def require_sampling(backend: Backend, sampling: Sampling) -> None:
     """Raise CapabilityError where a backend does not obey a parameter of sampling that not all obey."""
-    for name, capability in SAMPLING_CAPABILITIES.items():
-        if (value := getattr(sampling, name)) and not getattr(backend.caps, capability):
+    for name, capability in sampling.needs.items():
+        if not getattr(backend.caps, capability):
             raise CapabilityError(
-                f"{name} is {shown(value)}, but the backend {backend.name!r} does not take it",
+                f"{name} is {shown(getattr(sampling, name))}, but the backend {backend.name!r} does not take it",
                 hint="leave it out, or use a server that takes it (tts doctor --url)",
             )
 

@@ -106,6 +106,8 @@ def capability_hint(name: str, metadata: BackendMetadata, capability: str) -> st
         return "for a model that thinks, its record states the marks: thought=('<think>', '</think>'); others take best_of_n"
     if capability == "efforts":
         return "only servers take it, for some models (see tts doctor --url); budget_forcing limits thoughts where text can be continued"
+    if capability in ("thought_limits", "thought_switch"):
+        return "only servers have it, by fields that a probe finds (see tts doctor --url); budget_forcing limits thoughts of other models"
     have = backends_with(lambda caps: getattr(caps, capability) not in ("absent", False))
     if name in have:  # but not with this model
         return "it has it for models whose record names a process model or value heads"

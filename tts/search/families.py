@@ -64,7 +64,7 @@ class RunSetting:
 def lacking(strategy: Strategy, setting: RunSetting) -> list[str]:
     """Return what a setting lacks for a strategy, in words; nothing where it can run."""
     needs = needs_of(strategy)
-    missing = [need for need in needs.capabilities if getattr(setting.caps, need) in ("absent", False)]
+    missing = needs.missing(setting.caps)
     if "token_ids" in needs.capabilities and not missing and not setting.shows_tokens:
         missing.append("the text of single tokens")
     for kind in needs.prompts:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from tts.backends.base import CAPABILITIES
+from tts.backends.base import CAPABILITIES, Caps
 from tts.checks import check_known
 from tts.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from tts.search.algorithms.embedding import Embedder
     from tts.tasks.base import Task
+
+_ABSENT: Final = ("absent", False)  # values of a capability that is missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,7 @@ class Needs:
 
     Args:
         capabilities: of the policy's backend, as `Caps` names them.
+        instead: Capabilities that serve as well, where one of `capabilities` is missing; (): none do.
         verifiers: roles of the verifiers that score, whose cost is reserved with every row. Of a stop rule the first one counts:
             candidates are scored by it before `should_stop`. A score that the budget cannot pay is NaN.
         aggregate: how step scores become the one score that a stop rule reads: "last", "min", "prod", "mean" or "model".
@@ -58,6 +61,7 @@ class Needs:
     """
 
     capabilities: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
     verifiers: tuple[str, ...] = ()
     aggregate: str = "last"
     scores_all: bool = False
@@ -73,11 +77,16 @@ class Needs:
     unit: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("capabilities", "verifiers", "scores", "prompts"):
+        for name in ("capabilities", "instead", "verifiers", "scores", "prompts"):
             if isinstance(given := getattr(self, name), str):
                 raise ConfigError(f"{name} is {given!r}, but must be a tuple of names", hint=f"write {name}=({given!r},)")
-        for name in self.capabilities:
+        for name in (*self.capabilities, *self.instead):
             check_known("a capability of Needs", name, CAPABILITIES)
+
+    def missing(self, caps: Caps) -> list[str]:
+        """Return the capabilities that a backend lacks; none where those that serve instead are there."""
+        lacks = [name for name in self.capabilities if getattr(caps, name) in _ABSENT]
+        return [] if self.instead and not any(getattr(caps, name) in _ABSENT for name in self.instead) else lacks
 
 
 def needs_of(part: Any) -> Needs:

@@ -15,7 +15,19 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import AbstractContextManager
 from itertools import chain, repeat
 
-from tts.backends.base import Backend, Caps, Draft, Extension, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
+from tts.backends.base import (
+    Backend,
+    Caps,
+    Draft,
+    Extension,
+    Row,
+    RowSet,
+    Sample,
+    SampleRequest,
+    Sampling,
+    StopCondition,
+    sampling_with,
+)
 from tts.backends.reads import cancelled_and_done
 from tts.blame import Blame
 from tts.budget.account import Account, Exhausted, Lease
@@ -258,12 +270,15 @@ class RowRunner:
         self._took_assumption = False
         self._calls: list[RowCall] = []  # under way
 
-    def sampling_at(self, temperature: float | None = None, max_tokens: int | None = None, effort: str | None = None) -> Sampling:
-        """Return the run's sampling with another temperature, cap of a row or effort; None: unchanged."""
-        if temperature is None and max_tokens is None and effort is None:
-            return self.sampling
-        given = (("temperature", temperature), ("max_tokens", max_tokens), ("effort", effort))
-        return dataclasses.replace(self.sampling, **{name: value for name, value in given if value is not None})
+    def sampling_at(
+        self,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        effort: str | None = None,
+        thought_tokens: int | None = None,
+    ) -> Sampling:
+        """Return the run's sampling with another temperature, cap of a row, effort or limit of thoughts; None: unchanged."""
+        return sampling_with(self.sampling, temperature=temperature, max_tokens=max_tokens, effort=effort, thought_tokens=thought_tokens)
 
     def caps_of(self, model: str) -> Caps:
         """Return the capabilities of a role's model."""

@@ -309,13 +309,14 @@ class Search:
         temperature: float | None = None,
         max_tokens: int | None = None,
         effort: str | None = None,
+        thought_tokens: int | None = None,
         model: str = "policy",
     ) -> list[Candidate]:
         """Expand to the end and finish, in waves, until each trajectory has n continuations; return the new candidates in draw order.
 
         Args:
             n: continuations of each, rows that failed not counted; None: as many as the budget pays.
-            temperature, max_tokens, model: as in `expand`. effort: see `Sampling.effort`; None for the run's.
+            temperature, max_tokens, model: as in `expand`. effort, thought_tokens: see `Sampling`; None for the run's.
 
         Raises:
             SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see `candidates`.
@@ -324,7 +325,7 @@ class Search:
         first, barren, free = len(self.candidates), 0, 0
         if not ts:
             return []
-        sampling = self.rows.sampling_at(temperature, max_tokens, effort)
+        sampling = self.rows.sampling_at(temperature, max_tokens, effort, thought_tokens)
         queue = self.rows.queue(ts, n, END, sampling=sampling, model=model, width=1 if self._judges else MOST_ROWS, redraw=True)
         before = self._spend()
         while not queue.is_done:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from tts.backends.base import Backend, Sampling
-from tts.backends.capabilities import SAMPLING_CAPABILITIES
+from tts.backends.base import SAMPLING_CAPABILITIES, Backend, Sampling
 from tts.backends.metadata import Tokenizer, metadata_of
 from tts.backends.openai.backend import OpenAIBackend
 from tts.budget.budget import Budget

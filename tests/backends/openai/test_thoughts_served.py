@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.backends.openai.making import on
 from tests.backends.openai.server import ToyServer, serving
 from tests.support.runs import make_run
 from tts.backends.openai.prompt import extra_members
+from tts.backends.openai.thinking import LIMITS, SWITCHES
 from tts.backends.toy.language import ToyLanguage
 from tts.cli.app import app
 from tts.errors import CapabilityError, ConfigError
@@ -138,3 +141,106 @@ def test_the_command_line_gives_every_request_more() -> None:
 def test_an_extra_body_that_cannot_be_sent_is_refused(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"must be a JSON object|sets that itself"):
         extra_members(given)
+
+
+def probe(server: ToyServer) -> Any:
+    with serving(server) as url:
+        return tts.backends.openai.probe.probe_server(url, "toy", tts.backends.openai.errors.Key())
+
+
+@pytest.mark.parametrize("form", ["reasoning_content", "content", ""])
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("field", [*LIMITS])
+def test_the_field_that_limits_thoughts_is_found(field: str, strict: bool, form: str) -> None:
+    """Whether other fields are refused or passed over, and however the thought is shown."""
+    server = ToyServer(reasoning=200, thinking=[field], strict=strict, shown_as=form, late=3, language=ToyLanguage(mute=0.0))
+    found = probe(server)
+    assert (found.thought_limit, found.thought_switch, found.caps.thought_limits, found.caps.thought_switch) == (field, "", True, False)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("field", [*SWITCHES])
+def test_the_field_that_leaves_thoughts_out_is_found(field: str, strict: bool) -> None:
+    found = probe(ToyServer(reasoning=200, thinking=[field], strict=strict))
+    assert (found.thought_limit, found.thought_switch) == ("", field)
+    assert ("without a thought", f"{field} holds") in found.lines()
+
+
+@pytest.mark.parametrize(("reasoning", "note"), [(200, ""), (7, "not known: its thoughts are short")])
+def test_fields_that_are_ignored_do_not_hold(reasoning: int, note: str) -> None:
+    """It takes all of them and thinks on; of short thoughts nothing is known."""
+    server = ToyServer(reasoning=reasoning)
+    found = probe(server)
+    assert (found.thought_limit, found.thought_switch, found.thought_note) == ("", "", note)
+    assert sum("thinking_budget" in body for body in server.bodies) == (1 if reasoning > 100 else 0)
+    with serving(server) as url:
+        backend = on(url, mode="chat", reasoning=True, thought_note=note)
+        for plan in ("best_of_n(n=2, thought_tokens=50)", "best_of_n(n=2, thought_tokens=0)"):
+            with pytest.raises(CapabilityError, match="needs the capability 'thought_") as refused:
+                asyncio.run(make_run(PROBLEM, 2000, plan, backend).solve())
+            assert f"of its fields for thoughts, none holds ({note or 'all were tried'}" in refused.value.hint
+
+
+def test_a_server_whose_limit_is_far_off_is_not_taken_for_obedient() -> None:
+    assert probe(ToyServer(reasoning=200, thinking=["thinking_budget"], late=60)).thought_limit == ""
+
+
+@pytest.mark.parametrize("plan", ["best_of_n(n=3, thought_tokens=20)", "budget_forcing(n=3, thought_tokens=20)", "best_of_n(n=3)"])
+def test_thoughts_are_limited_by_the_field_that_holds(plan: str) -> None:
+    server = ToyServer(prompts=[PROBLEM], reasoning=90, thinking=["thinking.budget_tokens"], language=ToyLanguage(mute=0.0))
+    sampling = tts.Sampling() if "thought_tokens" in plan else tts.Sampling(thought_tokens=20)
+
+    async def check(url: str) -> Any:
+        backend = on(url, mode="chat", reasoning=True, thought_limit="thinking.budget_tokens")
+        try:
+            return await dataclasses.replace(make_run(PROBLEM, 2000, plan, backend), sampling=sampling).solve()
+        finally:
+            await backend.close()
+
+    with serving(server) as url:
+        solution = asyncio.run(check(url))
+    assert [one.trajectory.thought for one in solution.candidates] == [("I think. " * 20).strip()] * 3
+    assert solution.usage.generated_tokens == sum(one.generated for one in server.served)
+    assert all(body["thinking"] == {"type": "enabled", "budget_tokens": 20} for body in server.bodies)
+
+
+def test_a_switch_joins_the_options_of_the_server() -> None:
+    field, options = "chat_template_kwargs.enable_thinking", {"chat_template_kwargs": {"language": "en", "enable_thinking": True}}
+    server = ToyServer(prompts=[PROBLEM], reasoning=90, language=ToyLanguage(mute=0.0))
+
+    async def check(url: str) -> Any:
+        backend = on(url, mode="chat", reasoning=True, thought_switch=field, extra=json.dumps(options))
+        try:
+            return await make_run(PROBLEM, 2000, "best_of_n(n=1, thought_tokens=0)", backend).solve()
+        finally:
+            await backend.close()
+
+    with serving(server) as url:
+        asyncio.run(check(url))
+    assert server.bodies[-1]["chat_template_kwargs"] == {"language": "en", "enable_thinking": False}
+
+
+@pytest.mark.parametrize(
+    "strategy", ["budget_forcing(n=1, thought_tokens=20, waits=1)", "budget_forcing(n=1, thought_tokens=20, cue='A: ')"]
+)
+def test_waits_and_cues_need_texts_that_go_on(strategy: str) -> None:
+    with serving(ToyServer(prompts=[PROBLEM], reasoning=90)) as url:
+        backend = on(url, mode="chat", reasoning=True, thought_limit="thinking_budget")
+        with pytest.raises(CapabilityError, match="needs the capability 'steps'") as refused:
+            asyncio.run(make_run(PROBLEM, 2000, strategy, backend).solve())
+    assert "best_of_n(thought_tokens=…)" in refused.value.hint
+
+
+@pytest.mark.parametrize("given", [{"effort": "low"}, {"thought_tokens": 9}, {"thought_tokens": 0}])
+def test_a_sampling_that_the_model_does_not_obey_is_refused(given: dict[str, Any]) -> None:
+    [(name, value)] = given.items()
+    with pytest.raises(CapabilityError, match=f"{name} is {value!r}, but the backend 'toy' does not take it"):
+        tts.solve(PROBLEM, 200, model="toy", strategy="single", sampling=tts.Sampling(**given))
+
+
+def test_a_limit_of_thoughts_is_a_whole_number() -> None:
+    for wrong in (-1, 1.5, True, "9"):
+        with pytest.raises(ConfigError, match=r"thought_tokens is .*, but must be a whole number of at least 0, or None"):
+            tts.Sampling(thought_tokens=wrong)
+    assert "thought_tokens" not in tts.Sampling().members()
+    assert tts.Sampling(thought_tokens=0).members()["thought_tokens"] == 0

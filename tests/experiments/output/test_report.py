@@ -31,7 +31,8 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """A study that was run on the toy."""
     config = configured(
         {
-            "name": "toy sums", "models": "toy", "problems": {"dataset": "arithmetic", "limit": 4, "group_by": "operations", "operators": "+-", "parentheses": False},
+            "name": "toy sums", "models": "toy",
+            "problems": {"dataset": "arithmetic", "limit": 4, "group_by": "operations", "operators": "+-", "parentheses": False},
             "strategies": [VOTE, ONE], "budgets": [{"samples": [1, 8]}], "record": {"traces": 2},
         }
     )  # fmt: skip

@@ -185,11 +185,14 @@ class OpenAIBackend(Backend):
 
     def _capability_hint(self, capability: str) -> str:
         """Return what works on this server without a capability; "": no more than elsewhere."""
+        if capability in ("thought_limits", "thought_switch"):
+            return f"of its fields for thoughts, none holds ({self.capabilities.thought_note or 'all were tried'}; see tts doctor --url)"
         if capability in ("thoughts", "efforts"):
             return ""
         if capability in ("steps", "extend") and not self.capabilities.continues:
             why = "its model reasons apart from its answer" if self.capabilities.reasoning else "it cannot continue a path"
-            methods = "best_of_n(effort='low')" if self.capabilities.efforts else "best_of_n, self_consistency"
+            limit = "best_of_n(thought_tokens=…)" if self.capabilities.thought_limit else ""
+            methods = limit or ("best_of_n(effort='low')" if self.capabilities.efforts else "best_of_n, self_consistency")
             return f"{why}; {methods} and other methods of whole solutions work there (see tts doctor --url)"
         return "see tts doctor --url for what works there, or use the backend engine"
 

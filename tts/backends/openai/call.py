@@ -16,6 +16,7 @@ from tts.backends.openai.http import HttpClient
 from tts.backends.openai.prompt import CONTINUE, input_bound, messages, native_members
 from tts.backends.openai.reply import Choice, ServerReply, shares
 from tts.backends.openai.rows import LostTries, ServerHandle, ServerRows, tempering
+from tts.backends.openai.thinking import limit_members, switch_members, with_members
 from tts.backends.sampling import top_sampling_logprob, top_spread
 from tts.backends.text.stops import StopScanner, ends_of
 from tts.randomness import hash64, uniform
@@ -213,6 +214,8 @@ class ServerCall:
             body["reasoning_effort"] = sampling.effort
         body |= {name: value for name in ("presence_penalty", "frequency_penalty") if (value := getattr(sampling, name))}
         body |= {"logit_bias": {str(token): bias for token, bias in dict(sampling.logit_bias).items()}} if sampling.logit_bias else {}
+        if sampling.thought_tokens is not None:
+            body = with_members(body, _thought_members(sampling.thought_tokens, capabilities))
         if capabilities.seeds:
             body["seed"] = hash64("row", row.stream, row.position, row.word, self._lost.tries) >> (64 - _SEED_BITS)
         if self._stops:
@@ -414,6 +417,11 @@ class ServerCall:
             else (),
         )
         self.rows.settle(self.indexes[place], sample)
+
+
+def _thought_members(tokens: int, capabilities: Capabilities) -> dict[str, Any]:
+    """Return the members that limit a thought, in the server's own words, or leave it out."""
+    return limit_members(capabilities.thought_limit, tokens) if tokens else switch_members(capabilities.thought_switch)
 
 
 HOW_CERTIFICATE = "name its authority's file in the environment variable SSL_CERT_FILE"

@@ -41,6 +41,9 @@ class Capabilities:
         penalties: Whether presence and frequency penalties are taken.
         biases: Whether `logit_bias` is taken.
         reasoning: whether the model writes reasoning apart from its answer. efforts: whether it takes `reasoning_effort`.
+        thought_limit: The field that limits a thought, of `tts.backends.openai.thinking.LIMITS`; "": none that holds.
+        thought_switch: The field that leaves a thought out, of `SWITCHES` there; "": none that holds.
+        thought_note: Why fields for thoughts were not probed, or are not known to hold; "": they were.
         opened: whether the template opens a thought in the prompt, so that the model's text begins inside of it.
         echo: whether completions show the log-probabilities of their prompts.
         tools: whether chats take tools and give the calls apart from the text.
@@ -80,6 +83,9 @@ class Capabilities:
     reasoning: bool = False
     limited: bool = False
     efforts: bool = False
+    thought_limit: str = ""
+    thought_switch: str = ""
+    thought_note: str = ""
     opened: bool = False
     echo: bool = False
     tools: bool = False
@@ -123,6 +129,7 @@ class Capabilities:
             token_ids=self.token_ids, stop_predicate=True,
             prompt_logprobs=reads, usage=self.usage, efforts=self.efforts, thoughts=self.opened or self.reasoning,
             pictures=self.pictures and self.chats, penalties=self.penalties, biases=self.biases,
+            thought_limits=bool(self.thought_limit), thought_switch=bool(self.thought_switch),
         )  # fmt: skip
 
     @property
@@ -167,6 +174,8 @@ class Capabilities:
             ("biases", _said(self.biases, "logit_bias is taken", "not taken: refused if asked for")),
             ("reasoning", _said(self.reasoning, "thinks apart: charged, and no part of an answer", "none seen")),
             ("effort", _said(self.efforts, "reasoning_effort is taken", "none")),
+            ("limits of thoughts", f"{self.thought_limit} holds" if self.thought_limit else self.thought_note or "no field holds"),
+            ("without a thought", f"{self.thought_switch} holds" if self.thought_switch else self.thought_note or "no field holds"),
             ("tools", _said(self.tools, "taken by chats, and calls given apart from the text", "shown as text, and calls read from text")),
             ("JSON schemas", _said(self.forms, "obeyed by chats while they decode", "not obeyed: what does not fit is no answer")),
             ("pictures", _said(self.pictures, "taken by chats", "none")),

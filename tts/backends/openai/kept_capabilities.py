@@ -25,7 +25,7 @@ from tts.models.user_files import cache_file, write_whole
 LOG = get_logger("tts.servers")
 _MOST_AGE_S = 7 * 86400.0
 _FORMAT = 6  # raised when probes find other things
-_NOT_DECLARED = ("model", "served", "version", "owner", "seed_note", "filter_note", "picture_tokens")
+_NOT_DECLARED = ("model", "served", "version", "owner", "seed_note", "filter_note", "thought_note", "picture_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ name. The one exception is vLLM before 0.33 on CPUs: a request with a seed ends 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -29,6 +30,7 @@ from tts.backends.openai.probe_client import ProbeClient, ProbeEnded
 from tts.backends.openai.prompt import CONTINUE
 from tts.backends.openai.reaching import PROBE_TIMEOUT_S, TURNS, owner_of, reached, refused
 from tts.backends.openai.reply import ServerReply
+from tts.backends.openai.thinking import LIMITS, SWITCHES, limit_members, switch_members, with_members
 from tts.errors import CapabilityError, ConfigError, EngineError
 from tts.thoughts import THINK
 from tts.types import TOP_TOKENS
@@ -48,6 +50,12 @@ _CALL_TOKENS = 32  # for a call without arguments, or a short object
 _PIXEL = (  # a picture of one point
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
+_LONG_THOUGHT = "How many prime numbers lie between one hundred and two hundred? Think it through step by step."
+_THOUGHT_ROOM = 512  # tokens of a row in which a thought is limited
+_THOUGHT_LIMIT = 24  # tokens
+_THOUGHT_SLACK = 1.5  # servers end a thought a few tokens later, or by a sentence of their own
+_SHORT_THOUGHTS = "not known: its thoughts are short"
+_BYTES_A_TOKEN = 4  # where tokens are not reported
 _CONTROLS = 8  # rows that are compared; one is mostly enough
 _ALIKE = "not known: without them it writes the same; refused if asked for"
 _SEEDLESS = "not tried: seeds end vLLM's server on CPUs in this version; rows are drawn without"
@@ -133,6 +141,7 @@ class _Probe:
         self._site = client.root.removesuffix("/v1")  # of endpoints outside the API
         self._cap_name = "max_tokens"
         self._chat_tokens = _TOKENS
+        self._thinks_little = False  # a thought of a few tokens, and text after it
         self._chat_refusal: ServerError | None = None
         self.whole = False
 
@@ -210,16 +219,18 @@ class _Probe:
             "forms": lambda: base.template and self._obeys_forms(),
             "pictures": lambda: base.template and self._sees(),
             "efforts": lambda: base.reasoning and (all_at_once or self._write(path, {**start, **_EFFORT}) is not None),
+            "thoughts": lambda: self._thought_fields() if base.chats and base.reasoning else None,
         }
         with ThreadPoolExecutor(8) as pool:
             found = dict(zip(tries, pool.map(self._in_time, tries.values()), strict=True))
         found["seeds"], obeyed, unsure = found.pop("draws") or (False, False, "")
         found["logprobs"], found["tops"] = found["logprobs"] or (False, False)
         found["penalties"], found["biases"] = found.pop("changes") or (False, False)
+        limit, switch, note = found.pop("thoughts") or ("", "", "")
         return dataclasses.replace(
             base, neutral=tuple(neutral.items()), seed_note=_SEEDLESS if seeds_crash else "", filters=obeyed, filter_note=unsure,
-            streams=streams,
-            limited=self._client.limited, tempers=tempers, cuts=cuts, both=both, cached=self._client.cached,
+            streams=streams, limited=self._client.limited, tempers=tempers, cuts=cuts, both=both, cached=self._client.cached,
+            thought_limit=limit, thought_switch=switch, thought_note=note,
             **{name: bool(one) for name, one in found.items()},
         )  # fmt: skip
 
@@ -255,6 +266,8 @@ class _Probe:
             if chat is not None:
                 self._cap_name, self._chat_tokens = name, size
                 break
+        if chat is not None and chat.usage is not None:
+            self._thinks_little = bool(chat.choices[0].pieces) and 0 < chat.usage.reasoning < _TOKENS
         if asked == "auto" and _is_reasoning(chat):
             return chat, None
         return chat, self._write("/completions", {"prompt": _TEXT, "max_tokens": _TOKENS})
@@ -432,6 +445,53 @@ class _Probe:
             if text is not None and text not in texts:
                 return True, ""
         return False, _ALIKE
+
+    def _thought_fields(self) -> tuple[str, str, str]:
+        """Return the field that limits a thought, the one that leaves it out, and why they are not known.
+
+        All fields of a kind are tried in one request first: where the model thinks on, none of them holds.
+        """
+        if self._thinks_little:
+            return "", "", _SHORT_THOUGHTS
+        most = _THOUGHT_SLACK * _THOUGHT_LIMIT
+        kinds = [
+            ({name: limit_members(name, _THOUGHT_LIMIT) for name in LIMITS}, most),
+            ({name: switch_members(name) for name in SWITCHES}, 1),
+        ]
+        open_kinds = [self._within(functools.reduce(with_members, fields.values(), {}), short, refused=True) for fields, short in kinds]
+        if not any(open_kinds):
+            return "", "", ""
+        plain = self._thought_tokens({})
+        if plain is None or plain < 2 * most:
+            return "", "", _SHORT_THOUGHTS
+        limit, switch = (
+            next((name for name in fields if self._within(fields[name], short)), "") if may else ""
+            for (fields, short), may in zip(kinds, open_kinds, strict=True)
+        )
+        return limit, switch, ""
+
+    def _within(self, members: Mapping[str, Any], most: float, *, refused: bool = False) -> bool:
+        """Whether a thought has at most so many tokens with further members; `refused`: where these are refused."""
+        length = self._thought_tokens(members)
+        return refused if length is None else length <= most
+
+    def _thought_tokens(self, members: Mapping[str, Any]) -> float | None:
+        """Return the tokens of a long thought, by their share of the text where they are not reported; None: the request is refused.
+
+        A thought without its end counts as endless where it leaves no text.
+        """
+        asked = {"messages": [{"role": "user", "content": _LONG_THOUGHT}], self._cap_name: _THOUGHT_ROOM}
+        reply = self._write("/chat/completions", with_members(asked, members))
+        if reply is None:
+            return None
+        choice, usage = reply.choices[0], reply.usage
+        if not choice.pieces:
+            return math.inf
+        if usage is not None and usage.reasoning:
+            return usage.reasoning
+        thought, text = (len("".join(pieces).encode()) for pieces in (choice.thoughts, choice.pieces))
+        written = (thought + text) / _BYTES_A_TOKEN if usage is None else usage.generated
+        return written * thought / max(1, thought + text)
 
     def _takes_tools(self) -> bool:
         """Whether a chat that must call a function gives a call, and one that may call it is not refused."""

@@ -118,7 +118,7 @@ class LocalExecutor:
             task=run.task.name,
             typical_tokens=run.expected_tokens or run.task.typical_tokens(),
             identity={role: f"{place}{backend.identity}" for role, backend in run.backends.items()},
-            sampling=dataclasses.asdict(run.sampling),
+            sampling=run.sampling.members(),
             verifiers=self._verifiers(name, run),
             strategies=strategies,
             scoring=scoring,

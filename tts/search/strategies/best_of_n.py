@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import Count, Text
+from tts.backends.base import Sampling
+from tts.checks import Count, Natural, Text
 from tts.search.needs import Needs, writers
 from tts.search.parameters import Temperature
 from tts.search.parts import Plan, Strategy
@@ -29,6 +30,7 @@ class BestOfN(Strategy):
         n: solutions to draw (N in the papers), at least 1; None: as many as the budget pays.
         temperature: of the model's law; None: the run's.
         effort: how long a served model thinks, in its own word ("low", "high"); None: the server's default.
+        thought_tokens: The most tokens of a thought, by a field of the server's own; 0: no thought; None: the run's limit.
         writer: role of the model that writes; the policy reads the problem in any case.
 
     Cost: n samples, n x mean length generated tokens; the selection's verifier calls.
@@ -44,15 +46,19 @@ class BestOfN(Strategy):
     n: Count | None = None
     temperature: Temperature | None = None
     effort: Text | None = None
+    thought_tokens: Natural | None = None
     writer: Text = "policy"
 
     def needs(self) -> Needs:
-        """Its writer; efforts where it asks for one."""
-        return Needs(capabilities=("efforts",) if self.effort else (), models=writers(self.writer))
+        """Its writer; efforts and limits of thoughts where it asks for them."""
+        asked = Sampling(effort=self.effort or "", thought_tokens=self.thought_tokens)
+        return Needs(capabilities=tuple(asked.needs.values()), models=writers(self.writer), thought_tokens=self.thought_tokens)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Complete the root N times."""
-        await search.complete([search.root], n=self.n, temperature=self.temperature, effort=self.effort, model=self.writer)
+        await search.complete(
+            [search.root], self.n, temperature=self.temperature, effort=self.effort, thought_tokens=self.thought_tokens, model=self.writer
+        )
         return search.candidates
 
 

@@ -6,6 +6,7 @@ ThinkLess (2505.15684, from memory), which ends thoughts early by force. Differs
 - The end of a thought is suppressed after it was written, by a fork before its mark. So the mark stays charged.
 - n thoughts are written, and their responses vote.
 - Where the model does not begin its thought, the opening mark is forced.
+- A server whose texts cannot go on limits the thought by its own field, where it has one that holds; it may end it a few tokens late.
 """
 
 from __future__ import annotations
@@ -57,11 +58,15 @@ class BudgetForcing(Strategy):
     temperature: Temperature | None = None
 
     def needs(self) -> Needs:
-        """Thoughts that are cut and go on."""
-        return Needs(capabilities=("steps", "extend", "thoughts"), thought_tokens=self.thought_tokens)
+        """Thoughts that are cut and go on; without waits and a cue, a server's own limit serves as well."""
+        served = () if self.waits or self.cue is not None else ("thought_limits",)
+        return Needs(capabilities=("steps", "extend", "thoughts"), instead=served, thought_tokens=self.thought_tokens)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Think, end the thoughts, respond: one solution first, then as many at once as the budget pays."""
+        if search.rows.caps_of(search.root.model).steps == "absent":
+            await search.complete([search.root], self.n, temperature=self.temperature, thought_tokens=self.thought_tokens)
+            return search.candidates
         start = search.root
         if not start.marks.opened:
             (start,) = await search.extend([start], start.marks.open)

@@ -1,0 +1,58 @@
+"""Fields by which servers limit thoughts, or leave them out. None of them is of the API, so a probe finds those that hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+# Name of a field -> its member of a request, where "tokens" stands for the most tokens of a thought.
+LIMITS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "thinking_token_budget": {"thinking_token_budget": "tokens"},  # vLLM
+    "thinking_budget": {"thinking_budget": "tokens"},  # DashScope, SiliconFlow
+    "thinking_budget_tokens": {"thinking_budget_tokens": "tokens"},  # llama-server
+    "reasoning_budget_tokens": {"reasoning_budget_tokens": "tokens"},  # llama-server
+    "reasoning.max_tokens": {"reasoning": {"max_tokens": "tokens"}},  # OpenRouter
+    "thinking.budget_tokens": {"thinking": {"type": "enabled", "budget_tokens": "tokens"}},  # servers after Anthropic's API
+}
+# Name of a field -> its member of a request without a thought.
+SWITCHES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "chat_template_kwargs.enable_thinking": {"chat_template_kwargs": {"enable_thinking": False}},
+    "reasoning_effort": {"reasoning_effort": "none"},
+    "reasoning.enabled": {"reasoning": {"enabled": False}},
+    "thinking.type": {"thinking": {"type": "disabled"}},
+}
+
+
+def limit_members(field: str, tokens: int) -> dict[str, Any]:
+    """Return the members of a request whose thought has a limit.
+
+    Args:
+        field: A key of `LIMITS`.
+        tokens: The most tokens of the thought, at least 1.
+    """
+    return _filled(LIMITS[field], tokens)
+
+
+def switch_members(field: str) -> dict[str, Any]:
+    """Return the members of a request without a thought.
+
+    Args:
+        field: A key of `SWITCHES`.
+    """
+    return _filled(SWITCHES[field], 0)
+
+
+def with_members(body: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a body with further members; objects that both have are joined."""
+    joined = dict(body)
+    for name, value in members.items():
+        known = joined.get(name)
+        joined[name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+    return joined
+
+
+def _filled(members: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    return {
+        name: tokens if value == "tokens" else _filled(value, tokens) if isinstance(value, Mapping) else value
+        for name, value in members.items()
+    }
