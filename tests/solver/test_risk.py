@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import tts
-from tts.errors import ConfigError
+from tts.backends.base import Sampling
+from tts.errors import CapabilityError, ConfigError
 from tts.search.algorithms.calibration import proposers
-from tts.solver.risk import CalibratedUse
+from tts.solver.risk import CalibratedUse, sampling_text
 from tts.solver.thresholds import ProblemOutcomes, Thresholds
 
 SUM, BUDGET, PLAN = "3 + 4 - 2 + 9", {"samples": 8}, "best_of_n(n=8) | majority"
@@ -130,3 +131,19 @@ def test_a_problem_that_comes_twice_is_refused() -> None:
     link = ProblemOutcomes(use=use(), confidences=[0.5] * 300, right=[True] * 300)
     with pytest.raises(ConfigError, match="the calibration problem '0' comes twice"):
         Thresholds.calibrate(["0", *map(str, range(299))], [link], level=0.05)
+
+
+def test_penalties_are_part_of_a_use_and_leave_older_digests_as_they_were() -> None:
+    plain = "temperature=0.8, top_p=1.0, top_k=0, min_p=0.0, max_tokens=None, effort=''"
+    assert sampling_text(Sampling()) == plain
+    assert sampling_text(Sampling(presence_penalty=0.5, logit_bias={7: 1})) == f"{plain}, presence_penalty=0.5, logit_bias=((7, 1),)"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("effort", "low"), ("presence_penalty", 0.5), ("frequency_penalty", 1), ("logit_bias", {7: 1})]
+)
+def test_sampling_that_a_backend_does_not_obey_is_refused_before_anything_is_spent(name: str, value: Any) -> None:
+    account = tts.Account(tts.Budget(tokens=400))
+    with pytest.raises(CapabilityError, match=f"^{name} is .*but the backend 'toy' does not take it"):
+        tts.solve("3 + 4 - 2", account, model="toy", strategy="single", sampling=tts.Sampling(**{name: value}))
+    assert account.ledger.calls == []

@@ -467,3 +467,24 @@ def test_models_without_log_probabilities_refuse_them_by_name(api, wire, model):
     told = refusal(api, wire, model=model, **LOGPROBS[wire])
     assert told == (f"{field} asks for log-probabilities, but the model {model!r} gives no log-probabilities of tokens; leave it out")
     assert "top_logprobs is 3" in refusal(api, wire, model="toy", top_logprobs=3, **LOGPROBS[wire])
+
+
+# Completions ------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["toy", "toy:single"])
+def test_completions_refuse_or_report_what_only_chats_have(api, model):
+    """By a model alone, and by a search."""
+    body = {"model": model, "prompt": "3 + 4 - 2", "max_tokens": 30}
+    changes = {"guided_json": CITY, "structured_outputs": {"json": CITY}, "response_format": {"type": "json_object"}, "min_tokens": 3,
+               "tools": [CHAT_TOOL], "prefill": "A"}  # fmt: skip
+    for name, value in changes.items():
+        error = api.post("/v1/completions", json={**body, name: value}).json()["error"]
+        assert (error["param"], error["code"]) == (name, "unsupported")
+    reply = api.post("/v1/completions", json={**body, "messages": [], "stream_options": {"x": 1}, "response_format": {"type": "text"}})
+    assert reply.json()["tts"]["warnings"] == [
+        "the field 'messages' is not known here and had no effect",
+        "the field 'stream_options.x' is not known here and had no effect",
+    ]
+    lines = api.post("/v1/completions", json={**body, "reasoning_effort": "low"}).json()["tts"]["warnings"]
+    assert lines == ([] if ":" in model else ["reasoning_effort had no effect: it is the budget of a search, and this model writes alone"])

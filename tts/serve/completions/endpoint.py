@@ -56,6 +56,8 @@ async def completions(request: Request) -> Response:
     prompts = prompts_of(body.prompt, gateway.config.limits)
     if offer.name != offer.model or body.tts is not None:
         return search_response(request, gateway, body, prompts, notes)
+    if body.reasoning_effort is not None:
+        notes = (*notes, "reasoning_effort had no effect: it is the budget of a search, and this model writes alone")
     call = ModelCall(gateway, request.state.client, offer, _order(body, gateway, offer, prompts), notes)
     if body.stream:
         return CompletionStream(call, usage=body.streams_usage)

@@ -163,6 +163,7 @@ _SHARED: Mapping[str, Shape] = {  # that all APIs have, or take in the same word
     **_keys("presence_penalty", "frequency_penalty", "logit_bias", "guided_json"),
     "structured_outputs": {"json": ANY, **{name.partition(".")[2]: (None, False) for name in _STRUCTURES}},
 }
+_FORMS = ("guided_json", "structured_outputs")  # those among them that give the form of an answer, which a chat alone has
 _EFFECTLESS = _keys("user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "metadata")
 
 # Chat completions -------------------------------------------------------------------------------------------------------------------
@@ -220,8 +221,20 @@ CHAT = FieldRules(
     },
 )
 COMPLETIONS = FieldRules(
-    {**CHAT.known, **_keys("prompt", "suffix", "best_of", "echo", "logprobs")},
-    CHAT.refused,
+    {
+        **{name: shape for name, shape in _SHARED.items() if name not in _FORMS},
+        **_EFFECTLESS,
+        **_keys("n", "seed", "stop", "reasoning_effort", "max_tokens", "store"),
+        **_keys("prompt", "suffix", "best_of", "echo", "logprobs"),
+        "stream_options": CHAT.known["stream_options"],
+    },
+    {
+        **dict.fromkeys(_FORMS, (None,)),
+        "response_format": (None, {"type": "text"}),
+        "tools": (None, []),
+        "tool_choice": (None, "none", "auto"),
+        "functions": (None, []),
+    },
 )
 
 # Responses --------------------------------------------------------------------------------------------------------------------------
