@@ -9,17 +9,14 @@ known, and runs `parallel_probe` and `diverse_beam` on the toy at equal tokens. 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import tts
-from research.recorded.pools import folder, pool
+from research.recorded.pools import pool
 from research.stamps import made_by
 from tts.errors import TTSError
 from tts.experiments.analysis.replay import ReplayedCurve
@@ -40,52 +37,6 @@ TOY = {
     300: ("best_of_n | majority", "parallel_probe(every=8, stable=2, warmup=1, tokens=1)", "diverse_beam(branching=3)"),
     900: ("best_of_n | majority", "parallel_probe(every=8, stable=2, warmup=1, tokens=1)", "diverse_beam(branching=3)"),
 }
-
-
-def crucible() -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of the pool of MATH-500: 24 samples of each of 40 problems, of three seeds."""
-    traces: dict[str, list[dict[str, Any]]] = {}
-    for seed in range(3):
-        text = (folder() / f"crucible_math500/math500-bestofn-seed{seed}.json").read_text(encoding="utf-8")
-        for record in json.loads(text)["records"]:
-            traces.setdefault(record["problem_id"], []).extend(record["traces"])
-    for problem, drawn in traces.items():
-        yield {
-            "problem": problem, "text": [t["text"] for t in drawn], "answer": [boxed(t["text"]) for t in drawn],
-            "correct": [t["correct"] for t in drawn], "scores": [t["prm_score"] for t in drawn], "tokens": [t["tokens"] for t in drawn],
-        }  # fmt: skip
-
-
-def bestofn() -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of the pool of GSM8K: 16 samples of each of 200 problems."""
-    with gzip.open(folder() / "bestofn_gsm8k/gsm8k_trajectories.jsonl.gz", "rt", encoding="utf-8") as file:
-        for row in map(json.loads, file):
-            drawn = row["trajectories"]
-            yield {
-                "problem": f"{row['gsm8k_id']}", "text": [t["text"] for t in drawn], "answer": [t["answer"] or "" for t in drawn],
-                "correct": [str(t["answer"]).strip() == str(row["gold"]).strip() for t in drawn],
-                "scores": [t["logprob"] for t in drawn], "tokens": [t["n_tokens"] for t in drawn],
-            }  # fmt: skip
-
-
-def boxed(text: str) -> str:
-    """Return what stands in the last box of a text, without white space; "" without one."""
-    start, depth = text.rfind("\\boxed{"), 0
-    for i in range(start + 6, len(text)) if start >= 0 else ():
-        depth += (text[i] == "{") - (text[i] == "}")
-        if depth == 0:
-            return re.sub(r"\s+", "", text[start + 7 : i])
-    return ""
-
-
-def loaded(name: str) -> tts.Pool:
-    """Return a pool by its name."""
-    rows = {"crucible": crucible, "bestofn": bestofn}.get(name)
-    return (
-        pool(name)
-        if rows is None
-        else tts.Pool.from_rows(rows(), name=name, model=POOLS[name], task="text", verdicts="given", fields={"answer": "answer"})
-    )
 
 
 def judged_accuracy(selection: str, chance: float, problems: int, seed: int = 0) -> tuple[list[float], float]:
@@ -162,7 +113,7 @@ def page(problems: int, draws: int) -> Iterator[str]:
 
 def recorded(name: str, words: str, draws: int) -> Iterator[str]:
     """Yield the tables of a recorded pool."""
-    of = loaded(name)
+    of = pool(name)
     size = min(SIZE, max(len(one.drawn) for one in of.problems))
     curves = of.replay(["random choice", *(f"best_of_n | {one}" for one in SELECTIONS)], [size], draws=draws)
     yield from ("", f"## {words}", "", f"Selections of {size} samples; differences to `majority`.", "")

@@ -27,7 +27,14 @@ from tts.statistics import Estimate, clustered_mean, pass_at_k
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 HUMANEVAL = "humaneval"
-TOTALS: Mapping[str, tuple[int, ...]] = {"qwen25math": (2, 4), "dates": (2, 4), "game24_cot": (8, 32), "game24_io": (8, 32)}
+TOTALS: Mapping[str, tuple[int, ...]] = {
+    "qwen25math": (2, 4),
+    "dates": (2, 4),
+    "game24_cot": (8, 32),
+    "game24_io": (8, 32),
+    "crucible": (2, 4),
+    "bestofn": (2, 4),
+}
 SIZES = (1, 2, 4, 8, 16, 32, 64, 100)
 
 

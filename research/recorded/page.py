@@ -11,7 +11,7 @@ import numpy as np
 
 import tts
 from research.recorded.chances import with_chances
-from research.recorded.pools import MODELS
+from research.recorded.pools import MEASURED, MODELS, NOTES
 from research.recorded.programs import ORDERS
 from tts.experiments.analysis.curves import Curve
 from tts.experiments.analysis.pools import ProblemPool
@@ -23,11 +23,14 @@ from tts.search.stop_rules.reasc import ReASC
 from tts.statistics import Estimate, clustered_mean
 from tts.verifiers.code.written import SECONDS
 
-SELECTIONS = ("majority", "best", "weighted", "best_of_majority", "borda")
+SELECTIONS = (
+    "majority", "best", "weighted", "best_of_majority", "borda", "weighted(temperature=0.1)", "pessimistic", "shortest", "last_finish",
+)  # fmt: skip
 RULES = (
     "unanimous(window=5)", "posterior", "sprt(preset='consol')", "mixture_sprt(preset='consol')", "sprt", "mixture_sprt",
 )  # fmt: skip
 PLANS = ("pass@k", "random choice", *(f"best_of_n | {name}" for name in SELECTIONS))
+UNSCORED = ("pass@k", "random choice", *(f"best_of_n | {name}" for name in ("majority", "shortest", "last_finish")))
 TREE = "game24_tot"
 _STOPS = """Stop rules with a majority vote, at most {} samples:
 
@@ -70,7 +73,7 @@ def replayed(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
     """
     most = len(pool.problems[0].drawn)
     if pool.name == TREE:
-        return Replayed(pool, pool.replay(PLANS, [most], draws=draws), {}, [_OF_A_TREE])
+        return Replayed(pool, pool.replay(PLANS[:7], [most], draws=draws), {}, [_OF_A_TREE])
     sizes = sorted({*(2**i for i in range(most.bit_length())), most})
     scored = all(one.has("main") for one in pool.problems)
     notes: list[str] = []
@@ -90,7 +93,7 @@ def replayed(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
         stops["cges"] = stopped(likely, "cges", [range(most)]), stopped(likely, "cges", shuffled)
     stops |= {f"auto, at most {most} each": allocated(pool, most, draws)}
     stops |= {f"auto, a total of {mean} a problem": allocated(pool, mean, draws, shared=True) for mean in totals}
-    return Replayed(pool, pool.replay(PLANS if scored else PLANS[:3], sizes, draws=draws), stops, notes)
+    return Replayed(pool, pool.replay(PLANS if scored else UNSCORED, sizes, draws=draws), stops, notes)
 
 
 def allocated(pool: tts.Pool, size: int, draws: int, *, shared: bool = False) -> tuple[Stopped, Stopped]:
@@ -116,7 +119,8 @@ def section(of: Replayed, folder: Path) -> Iterator[str]:
     file = f"recorded_{pool.name}"
     if len(sizes) > 1:
         save([one.curve for one in of.curves], folder / file)
-    yield from (f"## {MODELS[pool.name]}: {pool.name}", "", f"{pool.report.lines()[0]}. Tokens are estimated from the texts.", "")
+    counted = "the source's" if pool.name in MEASURED else "estimated from the texts"
+    yield from (f"## {MODELS[pool.name]}: {pool.name}", "", f"{pool.report.lines()[0]}. Tokens are {counted}.", "")
     yield from (f"![Accuracy of selections against samples, {pool.name}]({file}.svg)", "") if len(sizes) > 1 else ()
     yield from (f"| selection | {' | '.join(f'{size}' for size in sizes)} |", f"| :-- |{' :-- |' * len(sizes)}")
     for one in of.curves:
@@ -126,8 +130,9 @@ def section(of: Replayed, folder: Path) -> Iterator[str]:
         ends = f"{percent(first.accuracy)} | {first.samples:.2f} | {percent(mean.accuracy)} | {mean.samples:.2f}"
         yield f"| `{rule}` | {ends} | {mean.tokens:,.0f} |"
     yield ""
-    yield from (f"- {note}" for note in of.notes)
-    yield from ("",) if of.notes else ()
+    notes = [*NOTES.get(pool.name, ()), *of.notes]
+    yield from (f"- {note}" for note in notes)
+    yield from ("",) if notes else ()
 
 
 def programs_section(names: Sequence[str], found: Mapping[str, Mapping[int, Estimate]], every: int, folder: Path) -> Iterator[str]:

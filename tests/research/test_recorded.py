@@ -31,11 +31,24 @@ has_sandbox = pytest.mark.skipif(bool(why_not()), reason="programs cannot be iso
         ("game24_io", {"sample": 0.073, "any": 0.33}),
         ("game24_tot", {"any": 0.69}),
         ("dates", {"sample": 0.951, "majority": 0.961}),
+        ("crucible", {"first": 0.383, "sample": 0.382, "any": 0.700, "majority": 0.533, "best": 0.558}),
+        ("bestofn", {"sample": 0.362, "any": 0.745, "majority": 0.545}),
     ],
 )
 def test_the_figures_of_a_pool_are_those_of_its_files(name: str, expected: dict[str, float]) -> None:
     found = pools.figures(pools.pool(name))
     assert {what: round(found[what], 3) for what in expected} == expected
+
+
+@has_pools
+def test_the_published_figures_of_the_process_model_are_met_the_source_s_way() -> None:
+    """There the best of eight may be a text without a box, and texts without one vote as one answer; ties go to the first."""
+    best, votes = list[bool](), list[bool]()
+    for one in pools.pool("crucible").problems:
+        best.append(max(((drawn.scores["main"], -i, drawn) for i, drawn in enumerate(one.drawn)), key=lambda of: of[:2])[2].right is True)
+        answers = [drawn.answer or "" for drawn in one.drawn]
+        votes.append(one.drawn[answers.index(max(answers, key=answers.count))].right is True)
+    assert (round(sum(best) / 120, 3), round(sum(votes) / 120, 3)) == (0.550, 0.525)
 
 
 @has_pools
