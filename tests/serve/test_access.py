@@ -105,7 +105,7 @@ def test_an_address_that_others_reach_needs_keys():
 def test_a_client_cannot_spend_more_than_its_share(client, keys):
     gateway = client(keys=str(keys), limits={"client_tokens": 700})
     anna, bert = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {OTHER}"}
-    spent = ask(gateway, anna, tts={"budget": 600}).json()["usage"]["completion_tokens"]
+    spent = ask(gateway, anna, tts={"budget": 600}).json()["tts"]["usage"]["generated_tokens"]
     message = refused(ask(gateway, anna, tts={"budget": 700}), 429, "tts.budget.tokens", "insufficient_quota")
     assert f"{700 - spent} are left" in message
     assert ask(gateway, anna, tts={"budget": 700 - spent}).status_code == 200
@@ -177,3 +177,26 @@ def test_compressed_bodies_are_read_within_the_limit(client):
     refused(post(raw, "gzip"), 400, None, "invalid_body")
     refused(post(gzip.compress(raw)[:-4], "gzip"), 400, None, "invalid_body")
     refused(post(raw, "br"), 415, None, "unsupported_media_type")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/nothing"])
+def test_each_error_has_the_number_of_its_request(client, path):
+    gateway = client()
+    replies = [gateway.post(path, json={"model": "nobody"}) for _ in range(2)]
+    numbers = [one.headers["x-request-id"] for one in replies]
+    assert all(one.status_code in (400, 404) for one in replies)
+    assert len({*numbers}) == 2
+    assert all(numbers)
+    if path == "/v1/messages":
+        assert [one.json()["request_id"] for one in replies] == [one.headers["request-id"] for one in replies] == numbers
+
+
+def test_replies_and_streams_have_the_number_of_their_search(client):
+    gateway = client()
+    body = {"model": "toy", "max_tokens": 50, "messages": [{"role": "user", "content": "3 + 4 - 2"}]}
+    whole = gateway.post("/v1/messages", json=body)
+    assert whole.headers["request-id"] == whole.headers["x-request-id"] == whole.json()["tts"]["search"]
+    streamed = gateway.post("/v1/messages", json={**body, "stream": True})
+    assert streamed.headers["request-id"] == streamed.headers["x-request-id"]
+    assert f"msg_{streamed.headers['request-id']}" in streamed.text
+    assert gateway.get("/health").headers["x-request-id"]

@@ -256,7 +256,7 @@ def test_a_framework_has_the_accuracy_of_a_study(
     told = json.loads(out.strip().splitlines()[-1])
     assert told["status"] == "success"
     assert told["accuracy"] == pytest.approx(request.getfixturevalue("accuracy"))
-    assert told["reasoning"] > 0
+    assert not told["reasoning"]  # the answers have no thoughts
     solve: Callable[..., Any] = tts.solve
     question = next(iter(told["texts"]))
     assert told["texts"][question] == solve(question, BUDGET, model="pocket", strategy=STRATEGY, seed=SEED).text

@@ -416,7 +416,7 @@ def test_only_operators_see_the_counts_of_others(client, tmp_path):
     keys.write_text("".join(f"{name} key-of-{name}-0123456789\n" for name in ("anna", "bert", "olga")))
     gateway = client(keys=str(keys), operators=["olga"])
     olga = {"authorization": "Bearer key-of-olga-0123456789"}
-    spent = [ask(gateway, one).json()["usage"]["completion_tokens"] for one in (ANNA, BERT)]
+    spent = [ask(gateway, one).json()["tts"]["usage"]["generated_tokens"] for one in (ANNA, BERT)]
     for headers, told in ((ANNA, {"anna": spent[0]}), (BERT, {"bert": spent[1]}), (olga, {"anna": spent[0], "bert": spent[1]})):
         text = gateway.get("/metrics", headers=headers).text
         rows = [line.partition('{client="')[2].split('"} ') for line in text.splitlines() if line.startswith("tts_client_tokens_total{")]
@@ -430,7 +430,7 @@ def test_only_operators_see_the_counts_of_others(client, tmp_path):
 
 def test_metrics_count_each_token_once(client):
     gateway = client()
-    spent = [ask(gateway, seed=seed).json()["usage"]["completion_tokens"] for seed in range(3)]
+    spent = [ask(gateway, seed=seed).json()["tts"]["usage"]["generated_tokens"] for seed in range(3)]
     ask(gateway, model="nobody")
     lines = gateway.get("/metrics").text.splitlines()
     assert f'tts_client_tokens_total{{client="anyone"}} {sum(spent)}' in lines

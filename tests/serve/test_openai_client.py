@@ -43,8 +43,7 @@ def test_chat(api):
     reply = api.chat.completions.create(model="toy", messages=QUESTION, seed=1, extra_body={"tts": {"budget": 500}})
     assert reply.choices[0].message.content.endswith("A: 5")
     assert reply.choices[0].finish_reason == "stop"
-    assert reply.usage.completion_tokens == reply.tts["usage"]["generated_tokens"]
-    assert reply.usage.completion_tokens_details.reasoning_tokens > 0
+    assert 0 < reply.usage.completion_tokens < reply.tts["usage"]["generated_tokens"]
     assert reply.tts["budget"] == {"tokens": 500}
     assert reply._request_id == reply.tts["search"]
 

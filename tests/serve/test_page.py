@@ -145,7 +145,7 @@ def test_the_answer_is_that_of_the_api_with_the_same_seed(page):
         reply = httpx.post(f"{url_of(server)}/chat/completions", json=body).json()
         assert page.text("answer") == reply["tts"]["answer"]
         assert page.text("text") == reply["choices"][0]["message"]["content"]
-        assert f"{reply['usage']['completion_tokens']} of 2,000" in page.text("facts")
+        assert f"{reply['tts']['usage']['generated_tokens']} of 2,000" in page.text("facts")
         asked = [url for url in page.urls if not url.startswith("data:")]
         assert {httpx.URL(url).host for url in asked} == {"127.0.0.1"}
         assert all(

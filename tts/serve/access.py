@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,13 +22,16 @@ from tts.checks import read_text
 from tts.errors import ConfigError, shown, unknown_name
 from tts.logs import get_logger
 from tts.serve.failures import ApiError, api_error
-from tts.serve.wire.errors import error_reply
+from tts.serve.wire.errors import error_reply, is_messages
 
 LOG = get_logger("tts.serve")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 OPEN_PATHS = ("/", "/health", "/ready")  # without a key: the page holds no data
 EVERY_ADDRESS = ("0.0.0.0", "::")  # addresses that listen at all of a machine's
-_EXPOSED = "x-request-id, retry-after, retry-after-ms, x-should-retry"  # headers that pages of other origins may read
+_EXPOSED = (  # headers that pages of other origins may read
+    "x-request-id, request-id, retry-after, retry-after-ms, x-should-retry, x-tts-tokens, x-tts-usd, x-tts-seconds, "
+    "x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+)
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]{1,64}(?: ?, ?[A-Za-z0-9-]{1,64}){0,63}")
 
 
@@ -125,7 +129,7 @@ class Access:
     Args:
         keys: returns the keys of the moment.
         hosts: names, without port, that requests may address; "*": any. origins: of web pages that may call, beside the server's own.
-        count: called with the status of each reply.
+        count: called with the status of each reply. names: draws the number of a request.
     """
 
     def __init__(
@@ -136,8 +140,9 @@ class Access:
         hosts: Sequence[str],
         origins: Sequence[str],
         count: Callable[[int], None],
+        names: Callable[[], str] = lambda: f"req_{secrets.token_urlsafe(18)}",
     ) -> None:
-        self._app, self._keys, self._count = app, keys, count
+        self._app, self._keys, self._count, self._names = app, keys, count, names
         self._hosts, self._origins = {host.lower() for host in hosts}, {origin.lower() for origin in origins}
         self._by_address = not self._hosts.isdisjoint(EVERY_ADDRESS)
 
@@ -147,6 +152,7 @@ class Access:
             await self._app(scope, receive, send)
             return
         headers, begun = Headers(scope=scope), False
+        number = scope.setdefault("state", {})["number"] = self._names()
         origin = headers.get("origin", "")
         shared = origin.lower() in self._origins
 
@@ -155,7 +161,11 @@ class Access:
             if message["type"] == "http.response.start":
                 begun = True
                 self._count(message["status"])
-                _harden(MutableHeaders(scope=message), origin if shared else None)
+                replied = MutableHeaders(scope=message)
+                _harden(replied, origin if shared else None)
+                replied.setdefault("x-request-id", number)
+                if is_messages(scope["path"]):
+                    replied["request-id"] = replied["x-request-id"]
             await send(message)
 
         try:
@@ -167,10 +177,10 @@ class Access:
         except Exception as failure:
             told = api_error(failure)
             if told.code == "internal_error":
-                LOG.exception("a request failed")
+                LOG.exception("the request %s failed", number)
             if begun:
                 raise
-            await error_reply(told, scope["path"])(scope, receive, sent)
+            await error_reply(told, scope["path"], number)(scope, receive, sent)
 
     def _is_own_host(self, host: str) -> bool:
         """Return whether a request may address this host. Where the server listens at every address, any address is its own.

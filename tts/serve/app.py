@@ -66,14 +66,16 @@ def create_app(config: GatewayConfig, *, hosts: Sequence[str] = (), gateway: Gat
 
 async def _api_error(request: Request, failure: Exception) -> Response:
     assert isinstance(failure, ApiError)
-    return error_reply(failure, request.url.path)
+    return error_reply(failure, request.url.path, request.state.number)
 
 
 async def _http_error(request: Request, failure: Exception) -> Response:
     """Reply to a request that no endpoint takes, in the form of the other errors."""
     assert isinstance(failure, HTTPException)
     what = {404: "there is no such endpoint", 405: f"this endpoint does not take {request.method}"}.get(failure.status_code, failure.detail)
-    return error_reply(ApiError(failure.status_code, f"{request.url.path[:200]}: {what}", code="unknown_url"), request.url.path)
+    return error_reply(
+        ApiError(failure.status_code, f"{request.url.path[:200]}: {what}", code="unknown_url"), request.url.path, request.state.number
+    )
 
 
 async def _left(_: Request, __: Exception) -> Response:

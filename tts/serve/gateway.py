@@ -191,6 +191,21 @@ class Gateway:
         search.task.add_done_callback(lambda _: self._end(search, part, account, forget))
         return search
 
+    def limit_headers(self, client: Client, account: str | None) -> dict[str, str]:
+        """Return the limit in tokens of the account that pays, as OpenAI names it; empty where it has none.
+
+        Args:
+            client: The client.
+            account: The name of the account in its request; None: the client's own.
+        """
+        payer = self.accounts.of(client.name, account)
+        if "tokens" not in payer.limits:
+            return {}
+        end = payer.end_of_period(self.now())
+        reset = {} if end is None else {"x-ratelimit-reset-tokens": f"{end - self.now():.3f}s"}
+        left = self.books.left(payer)["tokens"]
+        return {"x-ratelimit-limit-tokens": str(payer.limits["tokens"]), "x-ratelimit-remaining-tokens": str(left), **reset}
+
     @staticmethod
     def _about(search: RunningSearch, show: Callable[[RunningSearch], Mapping[str, Any]] | None) -> dict[str, Any]:
         """Return what other workers show of a search while it runs."""

@@ -94,7 +94,8 @@ def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -
     path, task = candidate.trajectory, search.order.task
     text, calls, stop_text, has_tools = path.response if path.thought else path.full_text, list[dict[str, Any]](), "", False
     finish = "length" if candidate.truncated else "stop"
-    common: dict[str, Any] = {"thought": path.thought, "tokens": path.num_tokens, "weight": weight}
+    share = len(path.thought) / len(path.full_text) if path.thought else 0.0
+    common: dict[str, Any] = {"thought": path.thought, "tokens": path.num_tokens, "weight": weight, "thought_share": share}
     if isinstance(task, RequestTask):
         if (cut := task.cut(text)) != text:
             stop_text = next(stop for stop in task.stops if text.startswith(stop, len(cut)))
@@ -130,11 +131,22 @@ def _shares(candidates: Sequence[Candidate]) -> dict[int | None, float]:
 
 
 def counts_of(solution: Solution, choices: Sequence[AnswerChoice]) -> Counts:
-    """Return the ledger's tokens: all that were computed beyond prompts are `completion`, verifiers' included."""
-    usage = solution.usage
-    shown = min(usage.tokens, sum(choice.tokens for choice in choices))
-    reused = usage.reused_tokens or 0
-    return Counts(usage.prompt_tokens + reused, usage.tokens, cached=reused, reasoning=usage.tokens - shown)
+    """Return the tokens of what the client sent and got: the prompt once, and the answers of the reply with their thoughts.
+
+    What the search spent stands in the report. Tokens of a thought are estimated by its share of the characters.
+    """
+    prompt = _prompt_tokens(() if solution.trace is None else solution.trace.calls)
+    reasoning = sum(round(choice.tokens * choice.thought_share) for choice in choices)
+    cached = max(0, prompt - solution.usage.prompt_tokens)
+    return Counts(prompt, sum(choice.tokens for choice in choices), cached=cached, reasoning=reasoning)
+
+
+def _prompt_tokens(calls: Sequence[Call]) -> int:
+    """Return the input tokens of the first row of a search: those of its prompt."""
+    for call in calls:
+        if (count := call.usage.prompt_tokens + (call.usage.reused_tokens or 0)) and call.rows:
+            return round(count / call.rows)
+    return 0
 
 
 def report_of(search: RunningSearch, solution: Solution, choices: Sequence[AnswerChoice]) -> dict[str, Any]:

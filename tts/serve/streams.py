@@ -42,7 +42,15 @@ async def whole_reply(gateway: Gateway, search: RunningSearch, wire: Wire, recei
     if not search.over:
         raise ClientDisconnect
     outcome = outcome_of(search, search.result())
-    return JsonReply(wire.reply(head_of(search), outcome), headers={"x-request-id": search.number})
+    return JsonReply(wire.reply(head_of(search), outcome), headers=bill_headers(gateway, search))
+
+
+def bill_headers(gateway: Gateway, search: RunningSearch) -> dict[str, str]:
+    """Return the headers of a whole reply: the request's number, what the search spent, and what its key may still spend."""
+    usage = search.result().usage
+    usd = {} if usage.usd is None else {"x-tts-usd": f"{usage.usd:.12g}"}
+    spent = {"x-tts-tokens": str(usage.tokens), "x-tts-seconds": str(usage.seconds), **usd}
+    return {"x-request-id": search.number, **spent, **gateway.limit_headers(search.client, search.order.request.options.account)}
 
 
 class SearchStream(EventsReply):
@@ -50,6 +58,7 @@ class SearchStream(EventsReply):
 
     def __init__(self, gateway: Gateway, search: RunningSearch, frames: Frames) -> None:
         super().__init__(search.number)
+        self.headers.update(gateway.limit_headers(search.client, search.order.request.options.account))
         self._gateway, self._search, self._frames = gateway, search, frames
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -8,14 +8,20 @@ from tts.serve.failures import ApiError, JsonReply
 from tts.serve.wire import messages
 
 
-def error_reply(error: ApiError, path: str) -> Response:
+def is_messages(path: str) -> bool:
+    """Return whether a path is of the API of Messages."""
+    return path == "/v1/messages" or path.startswith("/v1/messages/")
+
+
+def error_reply(error: ApiError, path: str, number: str) -> Response:
     """Return the reply to a request that is refused or failed.
 
     Args:
         error: The error.
         path: The path of the request.
+        number: The number of the request.
     """
-    if path == "/v1/messages" or path.startswith("/v1/messages/"):
+    if is_messages(path):
         more = {"www-authenticate": "Bearer"} if error.status == 401 else {}
-        return JsonReply(messages.error_body(error, ""), error.status, {**error.headers(), **more})
+        return JsonReply(messages.error_body(error, number), error.status, {**error.headers(), **more})
     return error.response()

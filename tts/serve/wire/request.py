@@ -245,6 +245,7 @@ class AnswerChoice:
         tokens: The tokens of its path.
         weight: Its share of the selection's weight; None where nothing was weighed.
         logprobs: The tokens of its text; None where they are not asked for, or not known.
+        thought_share: The share of the thought in the characters of the path.
     """
 
     text: str | None = None
@@ -256,17 +257,18 @@ class AnswerChoice:
     tokens: int = 0
     weight: float | None = None
     logprobs: tuple[TokenLogprob, ...] | None = None
+    thought_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The tokens of a reply.
+    """The tokens of what a client sent and got; what its search spent stands in the report.
 
     Args:
-        prompt: The input tokens, cached ones included.
-        completion: The tokens that were computed beyond prompts.
-        cached: The input tokens that were not computed again.
-        reasoning: The tokens of `completion` that are in no choice.
+        prompt: The tokens of the prompt, counted once, cached ones included.
+        completion: The tokens of the answers of the reply, thoughts included.
+        cached: The tokens of the prompt that were not computed.
+        reasoning: The tokens of `completion` that are thoughts.
     """
 
     prompt: int
