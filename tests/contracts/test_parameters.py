@@ -113,6 +113,7 @@ OPTIONAL_HERE = {
     ("auto", "certainty"),
     ("auto", "verifier"),
     ("best_of_n", "thought_tokens"),
+    ("cascade", "efforts"),
     ("cascade", "samples"),
     ("cascade", "verifier"),
     ("cges", "answers"),
@@ -139,7 +140,7 @@ OPTIONAL_HERE = {
     ("self_verification", "law"),
     ("self_verification", "max_tokens"),
 }
-LISTS = {("pacore", "widths"), ("cascade", "thresholds")}  # which take a list, or nothing
+LISTS = {("pacore", "widths"), ("cascade", "thresholds"), ("cascade", "efforts")}  # which take a list, or nothing
 SIGNED = {
     ("score_threshold", "threshold"),
     ("adaptive", "threshold"),

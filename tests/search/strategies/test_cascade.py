@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -13,10 +15,11 @@ import pytest
 import tts
 from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched
+from tts.backends.base import RowSet, SampleRequest
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget, Rates
-from tts.errors import ConfigError
+from tts.errors import CapabilityError, ConfigError
 from tts.search.plan import parse
 from tts.types import Problem, Solution
 from tts.verifiers.function import FunctionVerifier
@@ -151,3 +154,49 @@ def test_a_role_without_a_model_is_refused_before_anything_is_spent() -> None:
 def test_what_means_nothing_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse(text)
+
+
+class _Thinks(ToyBackend):
+    """A toy that takes efforts, and notes that of each row."""
+
+    caps = dataclasses.replace(ToyBackend.caps, efforts=True)
+
+    def __init__(self) -> None:
+        super().__init__(ToyLanguage())
+        self.efforts: list[str] = []
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        self.efforts += [request.sampling.effort] * len(request.rows)
+        return super().sample(request)
+
+
+def test_one_model_thinks_longer_only_where_two_samples_with_little_thought_disagree() -> None:
+    plan = "cascade(models=['policy', 'policy'], samples=[2, 3], thresholds=[1.0], efforts=['low', 'high'])"
+    agreed = Counter[bool]()
+    for seed in range(20):
+        backend = _Thinks()
+        end = searched(make_run("3 + 4 - 2 + 9", Budget(samples=9), plan, backend, seed=seed))
+        assert end.search is not None
+        check_books(end.search)
+        low = [c.answer for c in end.solution.candidates[:2]] if backend.efforts == ["low"] * 2 else []
+        agreed[bool(low)] += 1
+        assert backend.efforts == ["low"] * 2 + ([] if low else ["high"] * 3)
+        assert len(set(low)) <= 1
+    assert agreed[True]
+    assert agreed[False]
+
+
+def test_efforts_are_refused_before_anything_is_spent_where_a_model_takes_none() -> None:
+    one = "cascade(models=['policy', 'policy'], samples=[2, 3], thresholds=[1.0], efforts=['low', 'high'])"
+    other = "cascade(models=['policy', 'large'], samples=[2, 3], thresholds=[1.0], efforts=['', 'high'])"
+    for plan in (one, other):
+        backend, large = ToyBackend(), ToyBackend()
+        with pytest.raises(CapabilityError, match="'efforts'"):
+            asyncio.run(make_run("3 + 4", Budget(samples=9), plan, backend, models={"large": large}).solve())
+        assert backend.counters.prompt_tokens == large.counters.prompt_tokens == 0
+
+
+@pytest.mark.parametrize("efforts", ["['low']", "'low'", "['low', 3]"])
+def test_efforts_that_are_no_words_one_a_model_are_refused(efforts: str) -> None:
+    with pytest.raises(ConfigError, match="efforts is"):
+        parse(f"cascade(efforts={efforts})")

@@ -48,6 +48,8 @@ class Cascade(Strategy):
         thresholds: in [0, 1], one for each model but the last; None: .6. A model is the last one asked where its score reaches it.
         verifier: the role whose best score counts; None: the share of a model's samples that have its most frequent answer.
         aggregate: step scores to one. temperature: None: the run's.
+        efforts: how long the model of each stage thinks, one word a model ("low", "high"), so that one model may be asked with little
+            thought first; "" and None: the run's.
 
     Cost: the samples of all models that are asked, each at its model's price; with a verifier a call each.
     Random: none of its own.
@@ -69,6 +71,7 @@ class Cascade(Strategy):
     verifier: Text | None = None
     aggregate: Aggregate = "last"
     temperature: Temperature | None = None
+    efforts: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -79,6 +82,13 @@ class Cascade(Strategy):
         if self.thresholds is not None:
             rule = f"a list of {count - 1} numbers between 0 and 1, one a model but the last"
             object.__setattr__(self, "thresholds", _numbers("thresholds", self.thresholds, count - 1, float, (0, 1), rule))
+        if self.efforts is not None:
+            given: Any = self.efforts
+            if not isinstance(given, list | tuple) or len(given) != count or not all(isinstance(one, str) for one in given):
+                raise ConfigError(
+                    f"efforts is {shown(given)}, but must be a list of {count} words, one a model", hint="'' for the run's effort"
+                )
+            object.__setattr__(self, "efforts", tuple(given))
         if self.verifier is None and any(self._count(i) == 1 and self._threshold(i) > 0 for i in range(count - 1)):
             raise ConfigError(
                 f"samples is {shown(self.samples)}, but one sample always agrees with itself",
@@ -86,8 +96,13 @@ class Cascade(Strategy):
             )
 
     def needs(self) -> Needs:
-        """Its models, and the verifier where one decides."""
-        return Needs(verifiers=() if self.verifier is None else (self.verifier,), models=writers(*self.models))
+        """Its models, efforts of those that are asked with one, and the verifier where one decides."""
+        pressed = {role for role, effort in zip(self.models, self.efforts or (), strict=False) if effort}
+        return Needs(
+            capabilities=("efforts",) if "policy" in pressed else (),
+            verifiers=() if self.verifier is None else (self.verifier,),
+            models={role: ("efforts",) if role in pressed else () for role in writers(*self.models)},
+        )
 
     def _count(self, i: int) -> int | None:
         """Return the samples of a model; None: what the budget pays."""
@@ -102,7 +117,8 @@ class Cascade(Strategy):
         for i, role in enumerate(self.models):
             before, first = first, len(search.candidates)
             try:
-                await search.complete([search.root], self._count(i), temperature=self.temperature, model=role)
+                effort = (self.efforts[i] or None) if self.efforts is not None else None
+                await search.complete([search.root], self._count(i), temperature=self.temperature, effort=effort, model=role)
                 score = await self._score(search, search.candidates[first:]) if i + 1 < len(self.models) else math.nan
             except SearchEnded as end:
                 start = first if any(c.answer is not None for c in search.candidates[first:]) else before
