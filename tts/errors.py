@@ -116,6 +116,7 @@ class EngineError(TTSError):
     Attributes:
         kind: the word by which `Solution.failures` counts it, if rows or scores were lost.
         replies: the replies to the other items of the failed call, whose cost is booked.
+        retry_s: seconds after which the model's server asked to be called again; 0: it named none.
 
     Example:
         >>> import tts
@@ -127,9 +128,10 @@ class EngineError(TTSError):
 
     replies: Sequence[Any] = ()
 
-    def __init__(self, cause: str, *, hint: str = "", kind: str = "") -> None:
+    def __init__(self, cause: str, *, hint: str = "", kind: str = "", retry_s: float = 0.0) -> None:
         super().__init__(cause, hint=hint)
         self.kind = kind or type(self).__name__
+        self.retry_s = retry_s
 
 
 class KVBudgetError(EngineError):

@@ -30,6 +30,7 @@ OPEN_TEXTS = frozenset(
         "duplicates",
         "edge_cost",
         "effort",
+        "efforts",
         "feedback",
         "frontier",
         "grade",

@@ -6,13 +6,18 @@ import asyncio
 import gzip
 import json
 import logging
+import re
+import time
 import zlib
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.serve.asking import QUESTION, TOY, TestClient, ask, create_app, refused
+from tests.serve.wire.started import server
+from tests.support.guard import LIMIT_S
 from tts.errors import ConfigError
 from tts.serve.access import LOCAL, Access, Keys, read_keys
 from tts.serve.config import gateway_config
@@ -106,8 +111,10 @@ def test_a_client_cannot_spend_more_than_its_share(client, keys):
     gateway = client(keys=str(keys), limits={"client_tokens": 700})
     anna, bert = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {OTHER}"}
     spent = ask(gateway, anna, tts={"budget": 600}).json()["tts"]["usage"]["generated_tokens"]
-    message = refused(ask(gateway, anna, tts={"budget": 700}), 429, "tts.budget.tokens", "insufficient_quota")
+    reply = ask(gateway, anna, tts={"budget": 700})
+    message = refused(reply, 429, "tts.budget.tokens", "insufficient_quota")
     assert f"{700 - spent} are left" in message
+    assert (reply.headers["x-ratelimit-limit-tokens"], reply.headers["x-ratelimit-remaining-tokens"]) == ("700", str(700 - spent))
     assert ask(gateway, anna, tts={"budget": 700 - spent}).status_code == 200
     assert ask(gateway, bert, tts={"budget": 700}).status_code == 200
 
@@ -200,3 +207,29 @@ def test_replies_and_streams_have_the_number_of_their_search(client):
     assert streamed.headers["request-id"] == streamed.headers["x-request-id"]
     assert f"msg_{streamed.headers['request-id']}" in streamed.text
     assert gateway.get("/health").headers["x-request-id"]
+
+
+def test_the_access_log_has_a_line_a_request_and_no_key(client, keys, caplog):
+    gateway = client(keys=str(keys))
+    with caplog.at_level(logging.INFO, "tts.serve.access"):
+        whole = ask(gateway, {"authorization": f"Bearer {KEY}"})
+        ask(gateway, {"authorization": "Bearer secret-but-wrong-key"})
+        gateway.get("/v1/models?api_key=in-the-query", headers={"x-api-key": KEY})
+    lines = [record.getMessage() for record in caplog.records if record.name == "tts.serve.access"]
+    number = whole.headers["x-request-id"]
+    assert re.fullmatch(rf'\S+ anna "POST /v1/chat/completions" 200 \d+\.\d{{3}} s {number}', lines[0])
+    assert re.fullmatch(r'\S+ - "POST /v1/chat/completions" 401 \d+\.\d{3} s req_\S+', lines[1])
+    assert re.fullmatch(r'\S+ anna "GET /v1/models" 200 \d+\.\d{3} s req_\S+', lines[2])
+    assert not any(word in line for line in lines for word in (KEY, "secret-but-wrong", "in-the-query"))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_access_log_of_a_started_server_goes_to_standard_error(tmp_path, workers):
+    config = {"models": {"toy": {}}, "store": str(tmp_path / "store.sqlite")}
+    with server(tmp_path, config, "--workers", str(workers), "--access-log") as found:
+        number = httpx.get(f"{found.url}/v1/models", timeout=LIMIT_S).headers["x-request-id"]
+        until = time.monotonic() + LIMIT_S
+        while number not in found.log.read_text() and time.monotonic() < until:
+            time.sleep(0.01)
+    (line,) = [line for line in found.log.read_text().splitlines() if number in line]
+    assert re.fullmatch(rf'[\d :,-]+ 127\.0\.0\.1 anyone "GET /v1/models" 200 \d+\.\d{{3}} s {number}', line)

@@ -285,8 +285,9 @@ def test_of_two_trees_within_a_moment_the_last_is_seen():
 
 def test_streams_of_a_search_begin_and_keep_alive_before_anything_happens():
     async def run() -> tuple[bytes, list[bytes]]:
-        gateway: Any = SimpleNamespace(config=SimpleNamespace(ping_s=0.001))
-        order: Any = SimpleNamespace(offer=SimpleNamespace(name="toy"), request=SimpleNamespace(echo={"usage": False}))
+        gateway: Any = SimpleNamespace(config=SimpleNamespace(ping_s=0.001), limit_headers=lambda *_: {})
+        request = SimpleNamespace(echo={"usage": False}, options=SimpleNamespace(account=None))
+        order: Any = SimpleNamespace(offer=SimpleNamespace(name="toy"), request=request)
         search = RunningSearch("a", Client("anna", "anna"), order, 0.0)
         async with aclosing(SearchStream(gateway, search, chat.frames(head_of(search)))._chunks(asyncio.Event())) as chunks:
             begun = await anext(chunks)

@@ -279,6 +279,7 @@ class Sample:
         sampling_logprobs: under the law that drew the tokens: with temperature and filters; one a token, with `caps.sampling_logprobs` and
             where requested, or empty.
         lost_tokens: of `num_tokens`, those of earlier replies that broke, which are not part of the path.
+        retry_s: seconds after which the server of a row that failed asked to be called again; 0: it named none.
     """
 
     text: str
@@ -293,6 +294,7 @@ class Sample:
     spreads: tuple[Spread, ...] = ()
     lost_tokens: int = 0
     sampling_logprobs: tuple[float, ...] = ()
+    retry_s: float = 0.0
 
 
 @dataclass(slots=True)

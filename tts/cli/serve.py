@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tts.serve.config import GatewayConfig
 
 
-def serve(
+def serve(  # noqa: PLR0913 - the options of the command
     *,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="gateway.yaml: models, presets, keys, limits.")] = None,
     model: ModelName = None,
@@ -35,6 +35,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Where it listens; 0: any free port.")] = 8400,
     workers: Annotated[int, typer.Option(help="Processes, each with its models, queue and limits; they share the store.")] = 1,
+    access_log: Annotated[bool, typer.Option("--access-log", help="Write a line a request to standard error.")] = False,
     _: TrustPlaces = False,
 ) -> None:
     """Serve searches to any client of the OpenAI API. It ends with Ctrl-C."""
@@ -54,7 +55,7 @@ def serve(
     if config is None and model is None and not url:
         typer.echo(_DEMONSTRATION, err=True)
     chosen = read_config(config) if config is not None else _plain_config(model, url or [], strategy, budget)
-    serve_gateway(chosen, host, port, workers)
+    serve_gateway(chosen.model_copy(update={"access_log": True}) if access_log else chosen, host, port, workers)
 
 
 def _plain_config(model: str | None, urls: list[str], strategy: str | None = None, budget: int | None = None) -> GatewayConfig:

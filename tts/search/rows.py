@@ -229,6 +229,7 @@ class RowRunner:
         unbegun: The rows that `expand` was asked for and the budget did not begin.
         failures: The failed rows by kind.
         causes: The cause of the first failure of each kind.
+        retry_s: The longest that a server asked to wait before it is called again, in seconds; 0: none named a time.
         timed_out: Whether the time cut a row short.
     """
 
@@ -254,6 +255,7 @@ class RowRunner:
         self.unbegun = 0
         self.failures: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
+        self.retry_s = 0.0
         self.timed_out = False
         self._task = task
         self._backends = backends
@@ -534,6 +536,7 @@ class RowRunner:
             kind, _, cause = (sample.error or "error").partition(": ")
             self.failures[kind] += 1
             self.causes.setdefault(kind, cause)
+            self.retry_s = max(self.retry_s, sample.retry_s)
 
     # What is written in one go --------------------------------------------------------------------------------------------------
 

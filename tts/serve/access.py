@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import logging
 import re
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +27,7 @@ from tts.serve.failures import ApiError, api_error
 from tts.serve.wire.errors import error_reply, is_messages
 
 LOG = get_logger("tts.serve")
+ACCESS_LOG = get_logger("tts.serve.access")  # a line a request, at INFO
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 OPEN_PATHS = ("/", "/health", "/ready")  # without a key: the page holds no data
 EVERY_ADDRESS = ("0.0.0.0", "::")  # addresses that listen at all of a machine's
@@ -32,6 +35,7 @@ _EXPOSED = (  # headers that pages of other origins may read
     "x-request-id, request-id, retry-after, retry-after-ms, x-should-retry, x-tts-tokens, x-tts-usd, x-tts-seconds, "
     "x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )
+_LONGEST_PATH = 200  # characters of a path in the access log
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]{1,64}(?: ?, ?[A-Za-z0-9-]{1,64}){0,63}")
 
 
@@ -129,7 +133,7 @@ class Access:
     Args:
         keys: returns the keys of the moment.
         hosts: names, without port, that requests may address; "*": any. origins: of web pages that may call, beside the server's own.
-        count: called with the status of each reply. names: draws the number of a request.
+        count: called with the status of each reply. names: draws the number of a request. clock: The time in seconds, for the access log.
     """
 
     def __init__(
@@ -141,8 +145,9 @@ class Access:
         origins: Sequence[str],
         count: Callable[[int], None],
         names: Callable[[], str] = lambda: f"req_{secrets.token_urlsafe(18)}",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._app, self._keys, self._count, self._names = app, keys, count, names
+        self._app, self._keys, self._count, self._names, self._clock = app, keys, count, names, clock
         self._hosts, self._origins = {host.lower() for host in hosts}, {origin.lower() for origin in origins}
         self._by_address = not self._hosts.isdisjoint(EVERY_ADDRESS)
 
@@ -151,7 +156,7 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers, begun = Headers(scope=scope), False
+        headers, begun, begun_s = Headers(scope=scope), False, self._clock()
         number = scope.setdefault("state", {})["number"] = self._names()
         origin = headers.get("origin", "")
         shared = origin.lower() in self._origins
@@ -164,6 +169,7 @@ class Access:
                 replied = MutableHeaders(scope=message)
                 _harden(replied, origin if shared else None)
                 replied.setdefault("x-request-id", number)
+                scope["state"]["replied"] = message["status"], replied["x-request-id"]
                 if is_messages(scope["path"]):
                     replied["request-id"] = replied["x-request-id"]
             await send(message)
@@ -181,6 +187,9 @@ class Access:
             if begun:
                 raise
             await error_reply(told, scope["path"], number)(scope, receive, sent)
+        finally:
+            if ACCESS_LOG.isEnabledFor(logging.INFO):
+                _write_access(scope, self._clock() - begun_s)
 
     def _is_own_host(self, host: str) -> bool:
         """Return whether a request may address this host. Where the server listens at every address, any address is its own.
@@ -218,6 +227,19 @@ class Access:
                 code="invalid_api_key",
             )
         scope.setdefault("state", {})["client"] = client
+
+
+def _write_access(scope: Scope, seconds: float) -> None:
+    """Write a request's line: address, key's name, method and path, status, seconds, number. Keys, queries and bodies are not written.
+
+    Args:
+        scope: The scope of the request, after its reply.
+        seconds: From its headers to the end of its reply.
+    """
+    client, (status, number) = scope["state"].get("client"), scope["state"].get("replied", (499, scope["state"]["number"]))
+    address = (scope.get("client") or ("-",))[0]
+    name = "-" if client is None else client.name
+    ACCESS_LOG.info('%s %s "%s %s" %d %.3f s %s', address, name, scope["method"], scope["path"][:_LONGEST_PATH], status, seconds, number)
 
 
 def _preflight(asked: Headers) -> dict[str, str]:

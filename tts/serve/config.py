@@ -211,6 +211,7 @@ class GatewayConfig(Section):
         limits: what an operator allows.
         ping_s: seconds between keep-alive comments of a stream. linger_s: seconds for which a search goes on without a client, where
             the client is one that retries by itself. telemetry: whether OpenTelemetry spans are made.
+        access_log: Whether each request is a line on standard error, in all workers.
     """
 
     models: dict[str, GatewayModel]
@@ -227,6 +228,7 @@ class GatewayConfig(Section):
     ping_s: float = Field(default=10.0, gt=0)
     linger_s: float = Field(default=1.5, ge=0)
     telemetry: bool = False
+    access_log: bool = False
 
     @model_validator(mode="before")
     @classmethod

@@ -11,6 +11,15 @@ from starlette.responses import Response
 from tts.errors import CapabilityError, ConfigError, EngineError, MissingDependency, PromptTooLong, TTSError
 
 _LONGEST = 500  # characters of a message
+_RETRY_S = 1.0  # where a model's server that is busy names no time
+_UPSTREAM = {  # what a model's server said, by the kind of the failure: status, OpenAI's type of error, code; the rest is a 502
+    "RateLimited": (429, "rate_limit_error", "model_rate_limited"),
+    "QuotaExceeded": (429, "insufficient_quota", "model_quota_exceeded"),
+    "Unavailable": (503, "server_error", "model_unavailable"),
+    "TimedOut": (504, "server_error", "model_timed_out"),
+    "NoRoom": (400, "invalid_request_error", "context_length_exceeded"),
+}
+_MAY_RETRY = ("RateLimited", "Unavailable")
 
 
 class ApiError(Exception):
@@ -32,6 +41,7 @@ class ApiError(Exception):
         retry_s: float | None = None,
     ) -> None:
         super().__init__(message)
+        self.limit_headers: Mapping[str, str] = {}  # what the account that pays may still spend, where that is why
         if len(message) > _LONGEST:  # it repeats a text of the client's; the end has the cure
             message = f"{message[: _LONGEST - 152]} … {message[-149:]}"
         self.status, self.message, self.kind, self.param, self.code, self.retry_s = status, message, kind, param, code, retry_s
@@ -43,8 +53,9 @@ class ApiError(Exception):
     def headers(self) -> Mapping[str, str]:
         """Return the headers that say whether and when a client retries: openai-python reads all three."""
         if self.retry_s is None:
-            return {"x-should-retry": "false"}
+            return {"x-should-retry": "false", **self.limit_headers}
         return {
+            **self.limit_headers,
             "x-should-retry": "true",
             "retry-after": str(max(1, round(self.retry_s))),
             "retry-after-ms": str(round(self.retry_s * 1000)),
@@ -92,8 +103,10 @@ def api_error(failure: Exception, param: str | None = None) -> ApiError:
     if isinstance(failure, MissingDependency):
         return ApiError(501, str(failure), kind="server_error", param=param, code="not_installed")
     if isinstance(failure, EngineError):
+        status, kind, code = _UPSTREAM.get(failure.kind, (502, "server_error", "model_failed"))
+        retry_s = failure.retry_s or _RETRY_S if failure.kind in _MAY_RETRY else None
         return ApiError(
-            502, f"the model failed; the server's log has the reason ({failure.kind})", kind="server_error", code="model_failed"
+            status, f"the model failed; the server's log has the reason ({failure.kind})", kind=kind, code=code, retry_s=retry_s
         )
     if isinstance(failure, TTSError):
         return ApiError(500, f"the search failed with a {type(failure).__name__}", kind="server_error", code="search_failed")

@@ -183,7 +183,11 @@ class Gateway:
         order = dataclasses.replace(order, budget=payer.completed(order.budget, named=options.budget is not None))
         search = RunningSearch(self._names(), client, order, self.now())
         about = self._about(search, show) if self.books.is_shared else {}
-        part = self.books.reserve(self.entry(search.number, client, payer, about), amounts_of(order.budget))
+        try:
+            part = self.books.reserve(self.entry(search.number, client, payer, about), amounts_of(order.budget))
+        except ApiError as refusal:
+            refusal.limit_headers = self.limit_headers(client, options.account)
+            raise
         account = Account(order.budget)
         self.running[search.number] = search
         forget = self._joining.add(search, key, digest, retry)

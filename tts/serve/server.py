@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 
 from tts.errors import ConfigError
 from tts.logs import RepeatLimit, get_logger
+from tts.serve.access import ACCESS_LOG
 from tts.serve.app import create_app
 from tts.serve.config import GatewayConfig
 from tts.serve.connections import Connections, raise_open_files
@@ -91,7 +92,7 @@ def serve(config: GatewayConfig, host: str, port: int, workers: int = 1) -> None
         if workers == 1:
             _work(config, host, listening, shown)
         else:
-            _write_errors()
+            _write_log(config)
             supervise(config, host, listening, shown, workers, _work)
 
 
@@ -120,7 +121,7 @@ def _work(config: GatewayConfig, host: str, listening: socket.socket, shown: str
         worker: The name of this process among the workers; "": it is the only one.
         ready: The event that is set as soon as the models are loaded.
     """
-    _write_errors()
+    _write_log(config)
     gateway = Gateway(config, worker=worker or None)
     with keys_read_at_hangup(gateway) if config.keys is not None else nullcontext():
         app = create_app(config, hosts=[host], gateway=gateway)
@@ -145,8 +146,8 @@ def uvicorn_config(app: Starlette, port: int = 0) -> uvicorn.Config:
     )  # fmt: skip
 
 
-def _write_errors() -> None:
-    """Write errors to standard error where logging is not configured: replies to clients refer to the log."""
+def _write_log(config: GatewayConfig) -> None:
+    """Write errors to standard error where logging is not configured: replies to clients refer to the log. The access log too."""
     handler = logging.StreamHandler()
     handler.setLevel(logging.ERROR)
     handler.addFilter(RepeatLimit())
@@ -156,6 +157,11 @@ def _write_errors() -> None:
         if all(isinstance(one, logging.NullHandler) for one in (*logger.handlers, *logging.getLogger().handlers)):
             logger.addHandler(handler)
     get_logger("uvicorn.error")  # the one that uvicorn writes to
+    if config.access_log:
+        lines = logging.StreamHandler()
+        lines.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        ACCESS_LOG.handlers, ACCESS_LOG.propagate = [lines], False  # once, also where `--log info` writes the others
+        ACCESS_LOG.setLevel(logging.INFO)
 
 
 def _is_local(host: str) -> bool:

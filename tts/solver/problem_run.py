@@ -372,7 +372,8 @@ class ProblemRun:
         if not outcome.candidates and search.rows.failures and outcome.error is None:
             written = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
             what = "no path came to its end, and rows failed" if written else "every row failed"
-            outcome.error = EngineError(f"{what}: {cause_of(next(iter(search.rows.failures)), search.rows.causes)}")
+            kind = next(iter(search.rows.failures))
+            outcome.error = EngineError(f"{what}: {cause_of(kind, search.rows.causes)}", kind=kind, retry_s=search.rows.retry_s)
 
     async def _attempt(self, search: Search, outcome: SearchOutcome) -> ConfigError | None:
         """Run the strategy, and complete what was held back for; return a mistake before which nothing was spent."""

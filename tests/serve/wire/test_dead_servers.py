@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 
 from tests.serve.asking import ask, refused
-from tests.serve.wire.upstream import serving_script
+from tests.serve.wire.upstream import Refusal, serving_script
 from tts.serve.offers import ModelServers
 
 MODELS = {
@@ -82,3 +82,36 @@ def test_readiness_says_whether_any_model_works(client: Any):
     reply = gateway.get("/ready")
     assert (reply.status_code, reply.json()) == (503, {"status": "unready", "models": 1, "working": 0})
     assert gateway.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "code", "retry_after"),
+    [
+        (Refusal(429, "slow down", retry_after="3600"), 429, "model_rate_limited", "3600"),
+        (Refusal(429, "you exceeded your current quota"), 429, "model_quota_exceeded", None),
+        (Refusal(503, "at capacity", retry_after="1800"), 503, "model_unavailable", "1800"),
+        (Refusal(400, "this model's maximum context length is 100 tokens"), 400, "context_length_exceeded", None),
+        (Refusal(401, "no such key"), 502, "model_failed", None),
+    ],
+    ids=lambda one: str(one) if isinstance(one, Refusal) else None,
+)
+def test_a_refusal_of_a_models_server_keeps_its_status(client: Any, refusal: Refusal, status: int, code: str, retry_after: Any):
+    refusals: list[Refusal] = []
+
+    def script(body: dict[str, Any]) -> dict[str, Any]:
+        if refusals:
+            raise refusals[0]
+        return {"content": "fine"}
+
+    with serving_script(script) as upstream:
+        gateway = client(models={"scripted": {"model": "scripted", "url": upstream.url, "strategy": "single"}})
+        assert ask(gateway, model="scripted").status_code == 200
+        refusals.append(refusal)
+        for path in ("chat/completions", "responses", "messages"):
+            text = {"input": "hello"} if path == "responses" else {"messages": [{"role": "user", "content": "hello"}]}
+            reply = gateway.post(f"/v1/{path}", json={"model": "scripted", "max_tokens": 50, **text})
+            assert reply.status_code == status, reply.text
+            assert path == "messages" or reply.json()["error"]["code"] == code
+            assert refusal.message not in reply.text
+            assert reply.headers.get("retry-after") == retry_after
+            assert reply.headers["x-should-retry"] == ("false" if retry_after is None else "true")

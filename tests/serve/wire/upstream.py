@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +16,21 @@ from typing import Any
 
 Script = Callable[[dict[str, Any]], dict[str, Any]]
 PICTURE_TOKENS = 100
+_NONE: Mapping[str, str] = {}
+
+
+class Refusal(Exception):
+    """What a script raises so that the server refuses a request.
+
+    Args:
+        status: The status of the reply.
+        message: The message of the error.
+        headers: Further headers.
+    """
+
+    def __init__(self, status: int, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status, self.message, self.headers = status, message, headers
 
 
 @dataclass
@@ -32,7 +47,7 @@ class Upstream:
 
 
 @contextmanager
-def serving_script(script: Script) -> Iterator[Upstream]:
+def serving_script(script: Script) -> Iterator[Upstream]:  # noqa: C901 - the endpoints of a server
     """Serve a model whose messages a function makes from the body of each request."""
     upstream = Upstream("")
 
@@ -52,7 +67,11 @@ def serving_script(script: Script) -> Iterator[Upstream]:
                 self.send(404, {"error": {"message": "there is no such endpoint"}})
                 return
             upstream.bodies.append(body)
-            message = probed(body) or script(body)
+            try:
+                message = probed(body) or script(body)
+            except Refusal as refusal:
+                self.send(refusal.status, {"error": {"message": refusal.message}}, refusal.headers)
+                return
             finish, usage = "tool_calls" if message.get("tool_calls") else "stop", used(body, message)
             if not body.get("stream"):
                 choice = {"index": 0, "message": {"role": "assistant", "content": None, **message}, "finish_reason": finish}
@@ -69,11 +88,13 @@ def serving_script(script: Script) -> Iterator[Upstream]:
             self.wfile.write(b"data: [DONE]\n\n")
             self.close_connection = True
 
-        def send(self, status: int, value: Any) -> None:
+        def send(self, status: int, value: Any, headers: Mapping[str, str] = _NONE) -> None:
             content = json.dumps(value).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(content)))
+            for name in headers:
+                self.send_header(name.replace("_", "-"), headers[name])
             self.end_headers()
             self.wfile.write(content)
 

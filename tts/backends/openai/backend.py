@@ -314,7 +314,7 @@ class OpenAIBackend(Backend):
 
     def _failed(self, what: str, error: ServerError) -> EngineError:
         told = explained(error)
-        return EngineError(f"the server {self.capabilities.root} {what}: {told}", kind=told.partition(": ")[0])
+        return EngineError(f"the server {self.capabilities.root} {what}: {told}", kind=told.partition(": ")[0], retry_s=error.after_s)
 
     async def _tokenized(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the reply of the server's tokenizer, which answers at once or not at all.

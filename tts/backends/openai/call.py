@@ -362,7 +362,10 @@ class ServerCall:
             self._again.append(self._other((index,), lost))
             return
         estimated = estimated or bool(self._lost.tokens)
-        self.rows.settle(index, Sample("", (), (), finish, None, lost.tokens, estimated=estimated, error=error, seconds=seconds))
+        sample = Sample(
+            "", (), (), finish, None, lost.tokens, estimated=estimated, error=error, seconds=seconds, retry_s=after_s or 0.0
+        )  # fmt: skip
+        self.rows.settle(index, sample)
 
     def _read(self) -> None:
         """Count the input tokens; without a valid report, their upper bound."""

@@ -153,10 +153,11 @@ class ProbeClient:
         self.refusal = error
         if (error.status and error.kind not in ("RateLimited", "Unavailable")) or error.kind == "BadReply":
             return None
-        raise self._failed(f"{error.kind}: {error.cause}")
+        raise self._failed(f"{error.kind}: {error.cause}", error)
 
-    def _failed(self, why: str) -> EngineError:
-        return EngineError(f"{self.root} failed while it was probed: {why}", hint="try again when it is idle")
+    def _failed(self, why: str, error: ServerError | None = None) -> EngineError:
+        kind, retry_s = ("", 0.0) if error is None else (error.kind, error.after_s)
+        return EngineError(f"{self.root} failed while it was probed: {why}", hint="try again when it is idle", kind=kind, retry_s=retry_s)
 
     def text(self, url: str) -> str:
         """Return the text of a page; "" where there is none."""
