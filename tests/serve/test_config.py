@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 
+from tests.support.guard import LIMIT_S
 from tts.errors import ConfigError
 from tts.serve.config import gateway_config, read_config
 
@@ -49,3 +53,22 @@ def test_a_file_is_a_mapping_and_its_paths_begin_in_its_folder(tmp_path: Path) -
     config = read_config(path)
     assert (config.keys, config.store) == (str(tmp_path / "keys.txt"), str(tmp_path / "searches.sqlite"))
     assert config.models["toy"].model == {"policy": "toy"}
+
+
+@pytest.mark.parametrize(
+    ("preset", "cause"),
+    [
+        ({"strategy": "best_of_n(n=4) | best"}, "best_of_n(n=4) | best scores with the role 'main', but no verifier has it"),
+        ({"strategy": "beam(n=4)"}, "the strategy beam(n=4) scores with the role 'main', but no verifier has it"),
+        ({"strategy": "budget_forcing(n=2)"}, "needs the capability 'thoughts', which the backend 'toy' lacks"),
+        ({"strategy": "cascade(models=['policy', 'large'])"}, "writes with the role 'large', but no model has it"),
+    ],
+)
+def test_a_preset_that_cannot_run_ends_the_start_of_the_server(tmp_path, preset, cause):
+    config = tmp_path / "gateway.yaml"
+    config.write_text(json.dumps({"models": {"toy": {"presets": {"better": preset}}}}))
+    command = [sys.executable, "-m", "tts", "serve", "--port", "0", "--config", str(config)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert cause in ended.stderr
+    assert "Traceback" not in ended.stderr

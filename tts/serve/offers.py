@@ -9,14 +9,17 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tts.backends.base import Backend
-from tts.errors import unknown_name
+from tts.backends.base import Backend, Sampling
+from tts.budget.budget import Budget
+from tts.errors import ConfigError, unknown_name
 from tts.models.record import ModelRecord
-from tts.serve.config import GatewayConfig, GatewayModel, Preset, chain_of
+from tts.serve.config import GatewayConfig, GatewayModel, Preset, budget_of, chain_of
 from tts.serve.failures import ApiError
 from tts.solver.model_cache import ModelCache, resolve
+from tts.solver.solver import Solver
 from tts.tasks.base import Task
 
+_ANY_PROBLEM = "1 + 1"  # which no check of a preset reads
 _REST_S, _LONGEST_REST_S = 2.0, 60.0  # of a server that failed
 
 
@@ -150,15 +153,32 @@ class Offers:
         return self._cache.backends(self.servers[offer.model].records[0])
 
     def load(self) -> None:
-        """Load every model now.
+        """Load every model now, and check each preset.
 
         Raises:
-            ConfigError: one cannot be loaded.
+            ConfigError: One cannot be loaded, or a preset cannot run, such as one that chooses by scores without a verifier.
         """
         for servers in self.servers.values():
             for records in servers.records:
                 for record in records.values():
                     self._cache.backend(record)
+        for offer in self.by_name.values():
+            self._check(offer)
+
+    def _check(self, offer: Offer) -> None:
+        """Refuse what no request could be served with."""
+        preset, model = offer.preset, offer.settings
+        given = preset.budget if preset.budget is not None else model.budget
+        strategy = preset.strategy if preset.strategy is not None else model.strategy
+        verifiers = preset.verifier if preset.verifier is not None else model.verifiers
+        warmth = {} if preset.temperature is None else {"temperature": preset.temperature}
+        try:
+            sampling = Sampling(**{**model.sampling, **warmth})
+            solver = Solver(self.servers[offer.model].records[0], verifiers, sampling=sampling, keep=self._cache)
+            budget = Budget(tokens=self._config.limits.tokens) if given is None else budget_of(given)
+            solver.prepared(_ANY_PROBLEM, budget, strategy=strategy).check_plan()
+        except ConfigError as failure:
+            raise ConfigError(f"no request to {offer.name} could run: {failure.cause}", hint=failure.hint) from None
 
 
 def _servers(model: GatewayModel, models: Mapping[str, GatewayModel]) -> ModelServers:

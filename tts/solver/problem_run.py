@@ -198,6 +198,16 @@ class ProblemRun:
             raise ConfigError("the prompt is empty, but must hold a problem", hint="give the problem's text")
         self.task.check(self.problem)
         _check_pictures(self.problem, self.backends, self._limits)
+        self.check_plan()
+
+    def check_plan(self) -> None:
+        """Refuse what no problem could be solved with: the part of `check` that reads no problem.
+
+        Raises:
+            ConfigError: See `check`.
+            CapabilityError: See `check`.
+            MissingDependency: See `check`.
+        """
         _check_strategy(self.plan.strategy, self._needs, self.backends["policy"], self.task, tuple(self.verifiers))
         _check_models(self.plan.strategy, self._needs, self.backends, self._limits)
         for role in ("policy", *self._needs.models):
