@@ -31,7 +31,7 @@ def parse(text: str, scope: Scope = EVERYTHING) -> Plan:
     Example:
         >>> import tts
         >>> tts.parse("best_of_n(n=8) | majority").strategy
-        BestOfN(n=8, temperature=None, effort=None, writer='policy')
+        BestOfN(n=8, temperature=None, effort=None, thought_tokens=None, writer='policy')
         >>> tts.parse("best_of_n(n=0)")
         Traceback (most recent call last):
           ...
