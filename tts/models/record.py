@@ -39,6 +39,9 @@ class ModelRecord:
         usd_in, usd_reused, usd_out: dollars per million computed, reused and generated tokens; None: no price.
         usd_cache_write: Dollars per million tokens that the server writes to its cache. Servers choose what they write, so every computed
             token is charged this price where it is higher than `usd_in`, an upper bound; None: writing costs nothing beyond `usd_in`.
+        usd_batch_in: Dollars per million computed tokens of batches (`tts sample --batch`); None: no price.
+        usd_batch_reused: Dollars per million reused tokens of batches; None: as `usd_batch_in`.
+        usd_batch_out: Dollars per million generated tokens of batches; None: no price.
         url: of a server that runs it; None: the backend runs it in this process.
         replicas: Urls of servers of the same model. Calls go to the next one while the one at `url` fails.
         step: texts that end a step, at which heads and process models are read: those of the task.
@@ -79,6 +82,9 @@ class ModelRecord:
     usd_reused: Price | None = None
     usd_out: Price | None = None
     usd_cache_write: Price | None = None
+    usd_batch_in: Price | None = None
+    usd_batch_reused: Price | None = None
+    usd_batch_out: Price | None = None
     url: str | None = None
     replicas: tuple[str, ...] = ()
     step: tuple[str, ...] = ("\n",)

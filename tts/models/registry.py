@@ -163,20 +163,39 @@ def refuse_url(record: ModelRecord) -> None:
         )
 
 
-def rates(record: ModelRecord) -> Rates:
+def rates(record: ModelRecord, *, batch: bool = False) -> Rates:
     """Return what one token of a model costs in the whole units of accounts, with no rounding.
 
+    Args:
+        record: The record.
+        batch: Whether batches bring the tokens, at prices of their own.
+
     Raises:
-        ConfigError: a price is negative, not finite, or finer than a billionth of a dollar per million tokens, or `usd_cache_write` is
-            given without `usd_in`.
+        ConfigError: a price is negative, not finite, or finer than a billionth of a dollar per million tokens, `usd_cache_write` is
+            given without `usd_in`, or a model with prices has none for batches.
     """
+    flops = None if record.parameters is None else 2 * record.parameters
+    if batch:
+        for name in ("in", "out"):
+            price = getattr(record, f"usd_{name}")
+            if price is not None and getattr(record, f"usd_batch_{name}") is None:
+                raise ConfigError(
+                    f"usd_{name} of model {record.name!r} is {price}, but usd_batch_{name}, the price of batches, is not given",
+                    hint=f"give usd_batch_{name} as well: half of {price}/M on most servers",
+                )
+        return Rates(
+            flops=flops,
+            usd_in=_units(record, "usd_batch_in"),
+            usd_reused=_units(record, "usd_batch_reused"),
+            usd_out=_units(record, "usd_batch_out"),
+        )
     usd_in, usd_cache_write = _units(record, "usd_in"), _units(record, "usd_cache_write")
     if usd_cache_write is not None and usd_in is None:
         raise ConfigError(
             f"usd_cache_write of model {record.name!r} is {record.usd_cache_write}, but usd_in has no price", hint="give usd_in as well"
         )
     return Rates(
-        flops=None if record.parameters is None else 2 * record.parameters,
+        flops=flops,
         usd_in=usd_in if usd_in is None or usd_cache_write is None else max(usd_in, usd_cache_write),
         usd_reused=usd_in if usd_cache_write is not None and record.usd_reused is None else _units(record, "usd_reused"),
         usd_out=_units(record, "usd_out"),

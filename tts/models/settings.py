@@ -13,6 +13,7 @@ from tts.errors import ConfigError, shown
 from tts.models.record import ModelRecord
 
 PRICES = ("usd_in", "usd_reused", "usd_out", "usd_cache_write")
+BATCH_PRICES = ("usd_batch_in", "usd_batch_reused", "usd_batch_out")
 _PRICE = re.compile(
     r"\s*(?:\$|usd)?\s*(?P<number>[0-9.]+(?:e-?[0-9]+)?)\s*(?:\$|usd)?\s*/\s*1?\s*(?P<unit>k|m|token)\s*(?:tokens?)?\s*", re.IGNORECASE
 )
@@ -67,7 +68,7 @@ def _hints() -> dict[str, Any]:
 def _converted(hint: Any, what: str, name: str, value: Any) -> Any:
     from pydantic import TypeAdapter, ValidationError
 
-    if name in PRICES and value is not None:
+    if name in (*PRICES, *BATCH_PRICES) and value is not None:
         return _price(what, value)
     if name == "parameters" and isinstance(value, str):
         return _count(what, value)
