@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from tts.cli.boundary import FAILED, INTERRUPTED, ended_by_sigterm, warn
 from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
 from tts.cli.runs import DryRun, StoreFile, TrustPlaces
-from tts.cli.terminal import table_width
+from tts.cli.terminal import messages, table_width
 from tts.display import visible
 from tts.errors import TROUBLES
 
 if TYPE_CHECKING:
+    from tts.experiments.run.batch_executor import BatchExecutor
     from tts.experiments.run.runner import RunSummary
     from tts.experiments.store.store import Store
     from tts.experiments.study.config import StudyConfig
 
 
 _FEWEST_RUNS = 3  # of which none is right, before a table is called suspicious
+
+Batch = Annotated[
+    bool, typer.Option("--batch", help="Let the server's batch API answer, within a day and at its prices. The same command resumes.")
+]
+BatchFiles = Annotated[
+    Path | None,
+    typer.Option("--batch-files", metavar="FOLDER", help="Write files of requests for `vllm run-batch`, and read the replies there."),
+]
+CancelBatches = Annotated[bool, typer.Option("--cancel-batches", help="Cancel this study's batches that have not ended.")]
 
 
 def run(  # noqa: PLR0913 - the options of the command
@@ -40,6 +53,9 @@ def run(  # noqa: PLR0913 - the options of the command
     shard: Annotated[str, typer.Option(metavar="I/N", help="Run part I of N only, from 1: for arrays of jobs.")] = "1/1",
     executor: Annotated[str, typer.Option(help="Where cells run: local, or ray for a cluster.")] = "local",
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run cells again that failed before.")] = False,
+    batch: Batch = False,
+    batch_files: BatchFiles = None,
+    cancel_batches: CancelBatches = False,
     _: TrustPlaces = False,
 ) -> None:
     """Run a study, or the cells of it that have no result yet.
@@ -52,7 +68,36 @@ def run(  # noqa: PLR0913 - the options of the command
     config = read_study(study, changes or ()).with_settings(
         settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
     )
-    carry_out(config, store, dry_run=dry_run, part=_part(shard), executor=executor, retry_failed=retry_failed)
+    carry_out(
+        config, store, dry_run=dry_run, part=_part(shard), executor=executor, retry_failed=retry_failed,
+        batches=batch_use(batch=batch, files=batch_files, cancel=cancel_batches),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BatchUse:
+    """How batches answer a study.
+
+    Args:
+        files: The folder for files that another program answers; None: the server's batch API answers.
+        cancel: Whether batches are only cancelled.
+    """
+
+    files: Path | None = None
+    cancel: bool = False
+
+
+def batch_use(*, batch: bool, files: Path | None, cancel: bool) -> BatchUse | None:
+    """Return how batches answer a study; None: they do not.
+
+    Raises:
+        ConfigError: Options exclude each other.
+    """
+    from tts.errors import ConfigError
+
+    if files is not None and (batch or cancel):
+        raise ConfigError(f"--batch-files was given beside {'--batch' if batch else '--cancel-batches'}", hint="leave one out")
+    return BatchUse(files, cancel) if batch or cancel or files is not None else None
 
 
 def carry_out(
@@ -63,6 +108,7 @@ def carry_out(
     part: tuple[int, int] = (1, 1),
     executor: str = "local",
     retry_failed: bool = False,
+    batches: BatchUse | None = None,
 ) -> None:
     """Run the cells of a study without a result and print its table, or with `dry_run` their forecast.
 
@@ -74,12 +120,17 @@ def carry_out(
     from tts.experiments.run.runner import PreparedStudy, run
     from tts.experiments.store.store import Store, default_store
 
-    file = store or default_store()
+    file, folder = store or default_store(), None
+    if batches is not None:
+        config, folder = config.with_settings({"batch": True}), batches.files or file.with_name("batches")
     with ended_by_sigterm(lambda _: KeyboardInterrupt()), show_progress():  # loading problems and models may take a while
-        made = PreparedStudy(config, executor)
+        made = PreparedStudy(config, executor, batches=folder)
     with made as prepared:
         if dry_run:
             print_forecast(prepared, file, part)
+            return
+        if batches is not None and batches.cancel:
+            _cancel(cast("BatchExecutor", prepared.executor))
             return
         with Store(file) as opened:
             terminated: list[int] = []
@@ -88,19 +139,82 @@ def carry_out(
                 terminated.append(number)  # a scheduler that sends SIGTERM kills soon after, so running cells do not end first
                 return KeyboardInterrupt()
 
-            with ended_by_sigterm(end), show_progress() as report:
-                ended = run(
-                    prepared, opened, part=part, retry_failed=retry_failed, report=report, is_patient=lambda: not terminated
-                )  # fmt: skip
+            def run_cells(*, again: bool = False) -> RunSummary:
+                with ended_by_sigterm(end), show_progress() as report:
+                    return run(prepared, opened, part=part, retry_failed=again, report=report, is_patient=lambda: not terminated)
+
+            ended = run_cells(again=retry_failed)
+            if batches is not None and ended.unpaid and not ended.interrupted:
+                with ended_by_sigterm(end):
+                    ended = _answered(cast("BatchExecutor", prepared.executor), batches, run_cells, ended)
             if not ended.interrupted:
-                _print_table(opened, ended.study)
-                if ended.counts.failed:
-                    _warn_of_failures(opened, ended)
-                    raise typer.Exit(FAILED)
+                _conclude(opened, ended, is_waited_for=batches is None or batches.files is None)
                 return
             left = ended.counts.pending + ended.counts.leased
             warn(f"stopped: {left:,} cells are left; what is done is kept, and the same command goes on from here")
     raise typer.Exit(INTERRUPTED)
+
+
+def _conclude(store: Store, ended: RunSummary, *, is_waited_for: bool) -> None:
+    """Print the table of a study, and warn of failed cells.
+
+    Args:
+        store: The store.
+        ended: How the run ended.
+        is_waited_for: Whether open cells are a failure of the command.
+
+    Raises:
+        typer.Exit: Cells failed, or are open.
+    """
+    if ended.counts.done + ended.counts.failed:
+        _print_table(store, ended.study)
+    if ended.counts.failed:
+        _warn_of_failures(store, ended)
+    if ended.counts.failed or (ended.unpaid and is_waited_for):
+        raise typer.Exit(FAILED)
+
+
+def _answered(executor: BatchExecutor, use: BatchUse, run_cells: Callable[[], RunSummary], ended: RunSummary) -> RunSummary:
+    """Have batches answer what cells have asked for, and return how the last run of the cells ended.
+
+    Args:
+        executor: The executor of the cells.
+        use: How batches answer.
+        run_cells: Runs the cells that have their replies.
+        ended: How the run ended in which cells asked.
+    """
+    from tts.experiments.run.runner import run_by_batches
+
+    if use.files is not None:
+        for path in executor.write_requests():
+            typer.echo(f"vllm run-batch -i {path} -o {path.with_name(path.name.replace('.requests.', '.output.'))} --model …")
+        messages().print(f"{ended.unpaid:,} cells wait for these files of replies; the same command reads them", soft_wrap=True)
+        return ended
+    told: list[str] = []
+
+    def report(line: str) -> None:
+        if told[-1:] != [line]:
+            told.append(line)
+            messages().print(line, soft_wrap=True)
+
+    try:
+        ended, ends = run_by_batches(ended, run_cells, executor, report)
+    except KeyboardInterrupt:
+        messages().print("batches that were sent go on at the server; --cancel-batches cancels them", soft_wrap=True)
+        return dataclasses.replace(ended, interrupted=True)
+    for line in ends.notes:
+        warn(line)
+    if ends.lost:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in ends.lost.most_common())
+        warn(f"{ends.lost.total():,} requests ended without a reply ({kinds}); the same command asks for them again")
+    return ended
+
+
+def _cancel(executor: BatchExecutor) -> None:
+    """Cancel the batches of a study that have not ended."""
+    for record in (cancelled := executor.cancel()):
+        typer.echo(visible(f"cancelled {record.id}: {record.done:,} of {record.requests:,} requests were done, which --batch fetches"))
+    typer.echo(f"{len(cancelled):,} batch{'' if len(cancelled) == 1 else 'es'} cancelled")
 
 
 def _part(text: str) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tts.cli.model_options import ExtraBody, KeyFrom, ModelName, NoProbe, Rpm, Settings, Tpm, Url, settings_of
-from tts.cli.run import carry_out
+from tts.cli.run import Batch, BatchFiles, CancelBatches, batch_use, carry_out
 from tts.cli.runs import DryRun, StoreFile, TrustPlaces
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ def sample(  # noqa: PLR0913 - the options of the command
     ] = None,
     dry_run: DryRun = False,
     store: StoreFile = None,
+    batch: Batch = False,
+    batch_files: BatchFiles = None,
+    cancel_batches: CancelBatches = False,
     _: TrustPlaces = False,
 ) -> None:
     """Draw n samples of each problem, score them, and store them.
@@ -58,7 +61,7 @@ def sample(  # noqa: PLR0913 - the options of the command
     pool = pool_study(config, n)
     if not any(change.partition("=")[0].strip() == "name" for change in changes or ()):
         pool = pool.model_copy(update={"name": f"{config.name}-pool"})  # so that it is not taken for the study's runs
-    carry_out(pool, store, dry_run=dry_run)
+    carry_out(pool, store, dry_run=dry_run, batches=batch_use(batch=batch, files=batch_files, cancel=cancel_batches))
 
 
 def _of_dataset(given: dict[str, Any], changes: list[str] | tuple[()]) -> StudyConfig:

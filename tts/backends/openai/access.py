@@ -55,7 +55,7 @@ class ServerAccess:
         """Return the access that a record describes, by these options of the backend; None: by its own.
 
         Raises:
-            ConfigError: there is no url, or the key or `probe` is not valid.
+            ConfigError: there is no url, the key or `probe` is not valid, or batches take no such mode.
         """
         if record.url is None:
             raise ConfigError(
@@ -64,6 +64,8 @@ class ServerAccess:
             )
         options = dict(record.options) if options is None else options
         mode, probe = options.get("mode", "auto"), options.get("probe", "kept")
+        if options.get("batch"):
+            mode = _batch_mode(mode)
         if probe not in get_args(Probe):
             raise ConfigError(f"probe is {probe!r}, but must be {', '.join(get_args(Probe))}")
         check_positive("probe_s", options.get("probe_s", MOST_PROBE_S))
@@ -164,6 +166,17 @@ class ServerAccess:
                 costs[0].seconds,
             )
         return found
+
+
+def _batch_mode(mode: str) -> Any:
+    """Return how a model is called by batches: by chat, unless another mode is asked for.
+
+    Raises:
+        ConfigError: Paths are token ids in that mode, for which the server would have to be asked first.
+    """
+    if mode == "tokens":
+        raise ConfigError("mode is 'tokens', but batches take texts", hint="give mode=chat, or mode=text for completions")
+    return "chat" if mode == "auto" else mode
 
 
 def _following(url: str, replicas: Sequence[str]) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ from tts.backends.base import Backend, Caps, Extension, Reply, RowSet, Sample, S
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.openai.access import MOST_PROBE_S, Probe, ServerAccess
+from tts.backends.openai.batch_book import BatchBook, BatchClient
+from tts.backends.openai.batches import BatchApi
 from tts.backends.openai.call import CONTRADICTIONS, ServerCall, explained
 from tts.backends.openai.capabilities import Capabilities, Mode
 from tts.backends.openai.echo import echo_members, echoed
@@ -33,7 +35,7 @@ from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.text.lengths import check_prompt, check_read, check_some, check_text
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.budget.budget import Rates
-from tts.errors import CapabilityError, EngineError, PromptTooLong
+from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong
 from tts.models.registry import ModelRecord, rates, thought_marks
 from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Prompt, Usage, prompt_text
@@ -63,8 +65,10 @@ class OpenAIBackend(Backend):
         thoughts: marks of its thoughts in its text; None: as the probe found them. A server that shows thoughts apart needs none.
         others: base urls of further servers of the same model, to which calls go while the first one fails.
         prices_writes: Whether the rates state what writing to the server's cache costs.
+        batch: Whether calls are answered from a book of replies, which batches bring, and not by the server.
 
     Attributes:
+        book: The book of replies, with `batch`; None: it is not known yet.
         errors: of all calls, by kind, those that a later try made good included.
     """
 
@@ -85,7 +89,12 @@ class OpenAIBackend(Backend):
         thoughts: ThoughtMarks | None = None,
         others: Sequence[str] = (),
         prices_writes: bool = False,
+        batch: bool = False,
     ) -> None:
+        self.book: BatchBook | None = None
+        self.batch = batch
+        if batch:  # whose replies do not stream
+            capabilities = dataclasses.replace(capabilities, streams=False)
         self.capabilities = capabilities
         self.caps = dataclasses.replace(capabilities.caps, thoughts=True) if thoughts else capabilities.caps
         self.rates = rates or Rates()
@@ -132,6 +141,7 @@ class OpenAIBackend(Backend):
         reasoning_effort: str = "",
         chat_template_kwargs: str | Mapping[str, Any] = "",
         extra_body: str | Mapping[str, Any] = "",
+        batch: bool = False,
     ) -> OpenAIBackend:
         """Return the backend of a model on a server, whose capabilities are kept on disk, else probed now.
 
@@ -145,29 +155,30 @@ class OpenAIBackend(Backend):
             reasoning_effort: of every request ("low", "high"); "": none is sent.
             chat_template_kwargs: of every request, as JSON or a mapping, such as {"enable_thinking": false}.
             extra_body: other members of every request, as JSON or a mapping; what a search sets itself is refused.
+            batch: Whether batches answer the calls, at their prices (`usd_batch_in`, `usd_batch_out`); see `tts sample --batch`.
 
         Raises:
-            ConfigError: `tts.backends.openai.probe.probe_server`, or there is no url.
+            ConfigError: `tts.backends.openai.probe.probe_server`, there is no url, or batches have no prices.
         """
         named = {"mode": mode, "served_as": served_as, "key_variable": key_variable, "key_file": key_file, "probe": probe}
         named |= {"reasoning_effort": reasoning_effort, "chat_template_kwargs": chat_template_kwargs, "extra_body": extra_body}
         timeouts = Timeouts(
             concurrency=concurrency, rpm=rpm, tpm=tpm, tries=tries, connect_s=connect_s, first_s=first_s, gap_s=gap_s, call_s=call_s
         )
-        access = ServerAccess.of(record, {**named, "connect_s": connect_s, "probe_s": probe_s})
-        probed = not access.declared and access.probe != "never"
-        capabilities = access.capabilities()
+        access = ServerAccess.of(record, {**named, "connect_s": connect_s, "probe_s": probe_s, "batch": batch})
+        probed, capabilities = not access.declared and access.probe != "never", access.capabilities()
         return cls(
             dataclasses.replace(capabilities, picture_tokens=record.tokens_per_image),
             key=access.key,
             timeouts=timeouts,
-            rates=rates(record),
+            rates=rates(record, batch=batch),
             context=record.context,
             kept=access.kept if probed else None,
             probe=partial(access.probed, MOST_PROBE_S) if probed else None,
             thoughts=thought_marks(record),
             others=access.other_roots(capabilities.root),
             prices_writes=record.usd_cache_write is not None,
+            batch=batch,
         )
 
     def _notes(self, usage: Usage) -> list[str]:
@@ -388,6 +399,14 @@ class OpenAIBackend(Backend):
     def _opened(self) -> HttpClient:
         if self._closed:
             raise closed_error()
+        if self._http is None and self.batch:
+            if self.book is None:
+                raise ConfigError(
+                    f"the model {self.capabilities.model!r} is answered by batches, which only tts sample and tts run send",
+                    hint="add --batch there, or leave the option batch out",
+                )
+            self._http = BatchClient(self.capabilities.root, self._key, self._timeouts, self.book)
+            self._http.errors = self.errors
         if self._http is None:
             self._http = HttpClient(
                 self.capabilities.root, self._key, self._timeouts, cautious=self.capabilities.limited, others=self._others
@@ -409,6 +428,10 @@ class OpenAIBackend(Backend):
             return None if self.capabilities == before else (self._check(request), self.capabilities)
         except CapabilityError:
             return None
+
+    def batch_api(self) -> BatchApi:
+        """Return calls of the server's API for batches, which the caller closes."""
+        return BatchApi(self.capabilities.root, self._key)
 
     async def close(self) -> None:
         """Fail every row under way with an EngineError, and close every connection."""

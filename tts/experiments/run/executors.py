@@ -45,7 +45,7 @@ class WorkerLost(Exception):
 
 
 class Unpaid(Exception):
-    """The account of the run does not pay the whole of a cell. The cell has no result, and stays open."""
+    """The account of the run does not pay the whole of a cell, or a batch has yet to bring replies. The cell stays open."""
 
 
 class Executor(Protocol):

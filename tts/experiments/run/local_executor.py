@@ -103,7 +103,7 @@ class LocalExecutor:
         for text in self._config.strategies:
             for budget in self._config.budgets:
                 run = self._scored(solver.prepared(problem, _budget(budget), strategy=text))
-                run.check()
+                self._check(name, run)
                 for line in run.forewarnings():
                     self._forewarned.setdefault(line, f"{text} under {format_limits(budget)}")
                 strategies[text] = stored_text(dataclasses.replace(run.plan, selection=run.selection))
@@ -124,6 +124,11 @@ class LocalExecutor:
             scoring=scoring,
             usd_per_token=None if usd is None else usd / USD_UNIT,
         )
+
+    def _check(self, name: str, run: ProblemRun) -> None:
+        """Refuse, before anything is spent, what cannot run on a model of the study."""
+        del name
+        run.check()
 
     def _verifiers(self, name: str, run: ProblemRun) -> dict[str, str]:
         """Return the verifiers of a run as texts: the study's, or the one in the model's record."""
@@ -164,6 +169,9 @@ class LocalExecutor:
             self._spent[cell.key] = spent.tokens
             if solution.stopped_by == "interrupted":
                 raise asyncio.CancelledError
+            if self._waits(solution):
+                self._spent[cell.key] = 0
+                raise Unpaid(cell.key)
             if self._payer is not None and isinstance(payer, Account) and self._payer.may_have_cut(cell, payer, solution):
                 raise Unpaid(cell.key)
             notes: list[str] = []
@@ -185,6 +193,11 @@ class LocalExecutor:
         problem = self._problems[cell.dataset][cell.problem]
         run = solver.prepared(problem, _budget(cell.budget), strategy=self._plan(cell.strategy), seed=cell.seed)
         return await dataclasses.replace(self._scored(run), sampling_logprobs=True).solve(), run.task
+
+    def _waits(self, solution: Solution) -> bool:
+        """Whether a search lacks replies that are yet to come. Then its cell stays open."""
+        del solution
+        return False
 
     def _scored(self, run: ProblemRun) -> ProblemRun:
         """Return a run in which every verifier scores all candidates, where the study records such scores."""

@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from tts.backends.openai.batches import BatchEnds
 from tts.budget.account import Account
 from tts.errors import ConfigError, EngineError, TTSError
+from tts.experiments.run.batch_executor import BatchExecutor
 from tts.experiments.run.executors import EXECUTORS, CellResult, Executor, Unpaid, WorkerLost
 from tts.experiments.run.forecast import RowKey, cost_by_budget, row_key
 from tts.experiments.run.local_executor import LocalExecutor, failed
@@ -48,14 +51,21 @@ class PreparedStudy:
 
     Args:
         executor: a name of `EXECUTORS`. account: pays all cells; None: each has the budget of the study.
+        batches: The folder for files of batches, which answer the models that have the option `batch`; None: there are none.
 
     Raises:
         ConfigError: the study cannot run. Nothing has been spent or written.
     """
 
-    def __init__(self, config: StudyConfig, executor: str = "local", account: Account | None = None) -> None:
+    def __init__(
+        self, config: StudyConfig, executor: str = "local", account: Account | None = None, *, batches: Path | None = None
+    ) -> None:
         self.config = config
         make: Callable[..., Executor] = EXECUTORS.get(executor)
+        if batches is not None:
+            if make is not LocalExecutor:
+                raise ConfigError(f"executor is {executor!r}, but batches run cells in this process", hint="leave one of them out")
+            make = functools.partial(BatchExecutor, folder=batches)
         if account is not None:
             account.check_usable()
             if make is not LocalExecutor:
@@ -131,6 +141,30 @@ def run(
     finally:
         runner.close()
     return RunSummary(study, store.counts(study), interrupted=interrupted, unpaid=len(runner.unpaid))
+
+
+def run_by_batches(
+    ended: RunSummary, run_cells: Callable[[], RunSummary], executor: BatchExecutor, report: Callable[[str], None]
+) -> tuple[RunSummary, BatchEnds]:
+    """Have batches answer what cells have asked for, and run the cells again, until none asks for more or requests were lost.
+
+    Args:
+        ended: How the run ended in which the cells asked.
+        run_cells: Runs the cells without a result. Those without replies stay open.
+        executor: Their executor.
+        report: Takes a line of progress.
+
+    Returns:
+        How the last run ended, and how the last batches did.
+
+    Raises:
+        TTSError: A server has no batches, refuses one, or does not answer.
+    """
+    ends = BatchEnds()
+    while ended.unpaid and not ended.interrupted and not ends.lost:
+        ends = executor.answer(report)
+        ended = run_cells()
+    return ended, ends
 
 
 def _run_until_stopped(runner: _Runner, is_patient: Callable[[], bool]) -> bool:

@@ -1,0 +1,297 @@
+"""Requests for batches and their replies, as files in a folder. Batch APIs and `vllm run-batch` share their format.
+
+A backend with a book asks no server. It looks for the reply to each request, notes the requests without one, and is run again when their
+replies have come. Bodies of requests are those of live calls, and replies are parsed as those of live calls.
+
+Files: `NAME.requests.jsonl` is sent; `NAME.output.jsonl` and `NAME.errors.jsonl` come back. A reply is found by its `custom_id` alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tts.backends.openai.errors import Key, ServerError, event_error, status_error
+from tts.backends.openai.http import HttpClient, Take, Timeouts, encoded, event_of
+from tts.errors import ConfigError, TTSError
+
+MOST_REQUESTS: Final = 50_000  # of a file, as the API allows
+MOST_BYTES: Final = 200_000_000
+_FINAL: Final = (400, 413, 422)  # statuses of requests that the server would refuse again
+_ENDED: Final[Mapping[str, str]] = {"batch_expired": "Expired", "batch_cancelled": "Cancelled"}
+
+
+class Unanswered(TTSError):
+    """A request has no reply yet: a batch must bring it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """A request as a line of a file.
+
+    Args:
+        key: Its `custom_id`: a hash of server, endpoint, body, and the address of its draws. So equal bodies of two draws are two requests.
+        endpoint: The path of the API, such as "/v1/chat/completions".
+        model: The model's name on the server.
+        line: The line, without its end.
+    """
+
+    key: str
+    endpoint: str
+    model: str
+    line: bytes
+
+    @classmethod
+    def of(cls, root: str, path: str, body: Mapping[str, Any], stream: int, position: int) -> BatchRequest:
+        """Return the request of a call.
+
+        Args:
+            root: The base url of the API.
+            path: The endpoint below it.
+            body: The body of the live call.
+            stream: The stream of the call's first row.
+            position: The position of that row's first token.
+        """
+        sent, endpoint = _canonical(json.loads(encoded(body))), f"/v1{path}"
+        key = hashlib.sha256(json.dumps([root, endpoint, stream, position, sent], sort_keys=True).encode()).hexdigest()[:32]
+        line = {"custom_id": key, "method": "POST", "url": endpoint, "body": sent}
+        return cls(key, endpoint, str(body.get("model", "")), json.dumps(line, separators=(",", ":")).encode("ascii"))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReply:
+    """A reply that will not change.
+
+    Args:
+        status: The status of the request: 200, or that of a refusal.
+        content: The body of the reply, as JSON.
+    """
+
+    status: int
+    content: bytes
+
+
+class BatchBook:
+    """The requests that were made, and the replies in a folder.
+
+    Args:
+        folder: Where the files are. It may be missing.
+
+    Attributes:
+        wanted: The requests without a reply that calls have asked for, by key.
+        lost: The kind of failure of each request that ended without a reply, by key.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.wanted: dict[str, BatchRequest] = {}
+        self.lost: dict[str, str] = {}
+        self._places: dict[str, tuple[Path, int]] = {}  # of each reply: its file, and where its line begins
+        self._sizes: dict[Path, int] = {}  # of the files that were read
+        self.refresh()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._places
+
+    def take_wanted(self) -> dict[str, BatchRequest]:
+        """Return the requests without a reply that calls have asked for, and forget them."""
+        wanted, self.wanted = self.wanted, {}
+        return {key: request for key, request in wanted.items() if key not in self}
+
+    def refresh(self) -> None:
+        """Read the replies in files that are new or longer than before. Lines that are no replies are left out."""
+        for path in sorted([*self.folder.glob("*.output.jsonl"), *self.folder.glob("*.errors.jsonl")]):
+            if self._sizes.get(path) == (size := path.stat().st_size):
+                continue
+            self._sizes[path] = size
+            for offset, line in _lines(path):
+                key, reply, error = parse_reply(line)
+                if reply is not None:
+                    self._places.setdefault(key, (path, offset))
+                elif error is not None and key:
+                    self.lost[key] = error.kind
+
+    def reply(self, request: BatchRequest) -> BatchReply | None:
+        """Return the reply to a request; None where there is none, which is noted as wanted."""
+        if (place := self._places.get(request.key)) is None:
+            self.wanted[request.key] = request
+            return None
+        path, offset = place
+        with path.open("rb") as file:
+            file.seek(offset)
+            reply = parse_reply(file.readline())[1]
+        if reply is None:
+            raise TTSError(f"{path} has changed while it was read", hint="run the same command again")
+        return reply
+
+    def write_requests(self) -> list[Path]:
+        """Write the wanted requests as files, each of one endpoint and model and within the limits of the API, and return their paths."""
+        parts = split_requests(self.take_wanted().values())
+        return [self.write_file(part, digest_of(part)[:16]) for part in parts]
+
+    def write_file(self, requests: Iterable[BatchRequest], name: str) -> Path:
+        """Write one file of requests, and return its path.
+
+        Args:
+            requests: The requests.
+            name: The name of the file, without its ending.
+
+        Raises:
+            ConfigError: It cannot be written.
+        """
+        content = b"".join(request.line + b"\n" for request in requests)
+        path = self.folder / f"{name}.requests.jsonl"
+        part = path.with_name(f"{path.name}.part")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(content)
+            part.replace(path)
+        except OSError as failure:
+            raise ConfigError(
+                f"{path} cannot be written: {failure.strerror or failure}", hint="name another folder, or make room"
+            ) from None
+        return path
+
+
+class BatchClient(HttpClient):
+    """Answers calls from a book; no server is called.
+
+    Args:
+        root: The base url of the API.
+        key: The key, which replies do not show.
+        timeouts: As of calls.
+        book: The book.
+    """
+
+    def __init__(self, root: str, key: Key, timeouts: Timeouts, book: BatchBook) -> None:
+        super().__init__(root, key, timeouts)
+        self._book = book
+
+    async def post(self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int, tokens: int = 0) -> str:
+        """Pass the recorded reply to `take`. It never waits, so that all rows of one request have asked before the first one fails.
+
+        Raises:
+            Unanswered: There is none yet.
+            ServerError: The server refused the request, or its reply is not valid.
+        """
+        del tokens
+        reply = self._book.reply(BatchRequest.of(self.root, path, body, stream, position))
+        if reply is None:
+            raise Unanswered("a request has no reply yet", hint="run the same command again: a batch brings it")
+        if reply.status != 200:
+            error = status_error(reply.status, reply.content, 0.0, self.key)
+            self.errors[error.kind] += 1
+            raise error
+        take(event_of(reply.content, 0.0, self.key, began=False))
+        return ""
+
+
+def digest_of(requests: Iterable[BatchRequest]) -> str:
+    """Return the hash of the file of some requests."""
+    return hashlib.sha256(b"".join(request.line + b"\n" for request in requests)).hexdigest()
+
+
+def split_requests(
+    requests: Iterable[BatchRequest], most_requests: int = MOST_REQUESTS, most_bytes: int = MOST_BYTES
+) -> Iterator[list[BatchRequest]]:
+    """Yield requests in parts, each of one endpoint and model and within the limits of a file.
+
+    Args:
+        requests: The requests.
+        most_requests: The most requests of a file.
+        most_bytes: The most bytes of a file. A request that is larger has a file of its own.
+    """
+    by_kind: dict[tuple[str, str], list[BatchRequest]] = {}
+    for request in requests:
+        by_kind.setdefault((request.endpoint, request.model), []).append(request)
+    for kind in by_kind.values():
+        part, size = list[BatchRequest](), 0
+        for request in kind:
+            if part and (len(part) == most_requests or size + len(request.line) + 1 > most_bytes):
+                yield part
+                part, size = [], 0
+            part.append(request)
+            size += len(request.line) + 1
+        yield part
+
+
+def parse_reply(line: bytes) -> tuple[str, BatchReply | None, ServerError | None]:
+    """Return the key of a line of replies, and its reply, or the error of a request that may be sent again.
+
+    Args:
+        line: The line. One that is no reply has the key "" and an error.
+    """
+    try:
+        told: Any = json.loads(line)
+        key = told["custom_id"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return "", None, ServerError("BadReply", "a line that is no reply")
+    if not isinstance(key, str):
+        return "", None, ServerError("BadReply", "a reply without a custom_id")
+    response: Any = told.get("response")
+    response = response if isinstance(response, dict) else {}
+    status, body, failure = response.get("status_code"), response.get("body"), told.get("error")
+    if status == 200 and isinstance(body, dict) and not failure:
+        return key, BatchReply(200, json.dumps(body).encode()), None
+    content = body if body is not None else failure if isinstance(failure, dict) and "error" in failure else {"error": failure}
+    error = _error_of(status, content, failure)
+    if error.kind == "Refused" and error.status in _FINAL:
+        return key, BatchReply(error.status, json.dumps(content).encode()), None
+    return key, None, error
+
+
+def count_lost(book: BatchBook, keys: Iterable[str], otherwise: str) -> Counter[str]:
+    """Return how many requests ended without a reply, by kind.
+
+    Args:
+        book: The book.
+        keys: The keys of the requests.
+        otherwise: The kind of those of which no file says anything.
+    """
+    return Counter(book.lost.get(key, otherwise) for key in keys if key not in book)
+
+
+def keys_of(path: Path) -> Iterator[str]:
+    """Yield the keys of a file of requests or replies."""
+    for _, line in _lines(path):
+        try:
+            key: Any = json.loads(line)["custom_id"]
+        except (ValueError, RecursionError, LookupError, TypeError):
+            continue
+        if isinstance(key, str):
+            yield key
+
+
+def _error_of(status: Any, content: Any, failure: Any) -> ServerError:
+    """Return the error of a request without a valid reply."""
+    code = failure.get("code") if isinstance(failure, dict) else None
+    if isinstance(code, str) and code in _ENDED:
+        return ServerError(_ENDED[code], str(failure.get("message") or code))
+    if type(status) is int and status != 200:
+        return status_error(status, json.dumps(content).encode(), 0.0, Key())
+    found = event_error(content, 0.0, Key(), began=False) if failure else None
+    return found or ServerError("BadReply", "a reply without a body")
+
+
+def _canonical(value: Any) -> Any:
+    """Return a JSON value in which equal numbers are written alike: 0.0 is 0."""
+    if isinstance(value, dict):
+        return {name: _canonical(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_canonical(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file that are not empty, with where each begins."""
+    offset = 0
+    with path.open("rb") as file:
+        for line in file:
+            if line.strip():
+                yield offset, line
+            offset += len(line)

@@ -1,0 +1,133 @@
+"""Runs cells whose model is answered by batches: a cell runs once all its replies are there, exactly as it would live.
+
+Until then a cell only shows which requests it makes. Therefore all of them must be known before any reply: strategies, stop rules,
+budgets and verifiers whose next call depends on earlier replies are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from tts.backends.openai.backend import OpenAIBackend
+from tts.backends.openai.batch_book import BatchBook, Unanswered
+from tts.backends.openai.batches import BatchEnds, Batches, BatchRecord, Report
+from tts.budget.budget import format_limits
+from tts.errors import ConfigError
+from tts.experiments.run.local_executor import LocalExecutor
+from tts.experiments.study.config import StudyConfig
+from tts.experiments.study.grid import Problems
+from tts.models.registry import SERVER
+from tts.search.needs import needs_of
+from tts.search.strategies.best_of_n import BestOfN
+from tts.search.strategies.single import Single
+from tts.solver.problem_run import ProblemRun
+from tts.types import Solution
+
+_WHY = "but a batch needs all requests before the first reply"
+
+
+class BatchExecutor(LocalExecutor):
+    """Runs cells on replies of batches, in this process.
+
+    Args:
+        config: The study, whose models have the option `batch`.
+        problems: Its problems.
+        folder: Where the files of batches are.
+
+    Raises:
+        ConfigError: As `LocalExecutor`, or a part of the study does not know its requests before a reply. Nothing has been spent.
+    """
+
+    def __init__(self, config: StudyConfig, problems: Problems, *, folder: Path) -> None:
+        self._folder = folder
+        self._backends: dict[str, OpenAIBackend] = {}  # by model of the study
+        for name, model in config.models.items():
+            if (backend := model.records()["policy"].backend) != SERVER:
+                raise ConfigError(f"the model {name!r} runs on the backend {backend!r}, but batches are of servers", hint="give its url")
+            if len(model.url) > 1:
+                raise ConfigError(f"the model {name!r} has {len(model.url)} urls, but a batch is of one server", hint="give one url")
+        super().__init__(config, problems)
+
+    def _check(self, name: str, run: ProblemRun) -> None:
+        super()._check(name, run)
+        check_known_requests(run)
+        backend = run.backends["policy"]
+        assert isinstance(backend, OpenAIBackend), "the model is on a server"
+        if backend.book is None:
+            backend.book = BatchBook(self._folder)
+        self._backends[name] = backend
+
+    def _waits(self, solution: Solution) -> bool:
+        return isinstance(solution.error, Unanswered)
+
+    def answer(self, report: Report) -> BatchEnds:
+        """Have the servers' batches answer the requests that cells have asked for, and wait for their replies.
+
+        Args:
+            report: Takes a line of progress.
+
+        Raises:
+            TTSError: A server has no batches, refuses one, or does not answer.
+        """
+        ends = BatchEnds()
+        with self._batches(report) as each:
+            wanted = [book.take_wanted() for book, _ in each]
+            sent = [batches.send(requests) for (_, batches), requests in zip(each, wanted, strict=True)]
+            for (_, batches), records, requests in zip(each, sent, wanted, strict=True):
+                ends.add(batches.receive(records, requests))
+        return ends
+
+    def cancel(self) -> list[BatchRecord]:
+        """Cancel the batches of this study that have not ended, and return their records.
+
+        Raises:
+            TTSError: A server does not answer.
+        """
+        with self._batches(lambda _: None) as each:
+            return [record for _, batches in each for record in batches.cancel()]
+
+    def write_requests(self) -> list[Path]:
+        """Write the requests that cells have asked for as files, for a program that answers them, and return their paths."""
+        return [path for backend in self._backends.values() for path in _book(backend).write_requests()]
+
+    @contextmanager
+    def _batches(self, report: Report) -> Generator[list[tuple[BatchBook, Batches]]]:
+        """Yield the book and the batches of each model."""
+        with ExitStack() as opened:
+            each: list[tuple[BatchBook, Batches]] = []
+            for backend in self._backends.values():
+                api = opened.enter_context(closing(backend.batch_api()))
+                each.append((_book(backend), Batches(api, _book(backend), self._config.name, report=report)))
+            yield each
+
+
+def check_known_requests(run: ProblemRun) -> None:
+    """Refuse a run whose next request depends on an earlier reply; the error names the part.
+
+    Args:
+        run: The run.
+
+    Raises:
+        ConfigError: It has such a part.
+    """
+    plan, how = run.plan, "use best_of_n with a budget of samples, and leave --batch out for others"
+    if type(plan.strategy) not in (BestOfN, Single) or needs_of(plan.strategy).models:
+        raise ConfigError(f"the strategy {plan.strategy} decides by earlier replies, {_WHY}", hint=how)
+    if plan.stopping is not None and plan.stopping.registered_as != "never":
+        raise ConfigError(f"the stop rule {plan.stopping} ends a search by earlier replies, {_WHY}", hint="draw all samples, and replay it")
+    if set(limits := run.budget.limits) != {"samples"}:
+        raise ConfigError(f"the budget is {format_limits(limits)}, whose rows depend on the tokens of earlier ones, {_WHY}", hint=how)
+    for role in run.declared:
+        verifier = run.verifiers[role]
+        if verifier.model == "policy" and (verifier.needs or verifier.bound(1, 1)):
+            raise ConfigError(
+                f"the verifier {verifier.name!r} asks the model about its replies, {_WHY}",
+                hint="give none, or one with a model of its own",
+            )
+
+
+def _book(backend: OpenAIBackend) -> BatchBook:
+    assert backend.book is not None, "the executor has given it one"
+    return backend.book
