@@ -51,6 +51,19 @@ class ThoughtMarks:
             return len(text), len(text)
         return 0, 0
 
+    def thought(self, text: str) -> str:
+        """Return the thought of a path's text as far as it is written, without its marks; "" if there is none."""
+        return text[: self.split(text)[0]].strip().removeprefix(self.open.strip()).strip()
+
+    def settled(self, text: str) -> tuple[str, str]:
+        """Return thought and response of a text that goes on, without an end that may yet become a mark."""
+        opening, close = self.open.strip(), self.close.strip()
+        if close not in text:
+            text = text[: len(text) - next((size for size in range(len(close) - 1, 0, -1) if text.endswith(close[:size])), 0)]
+            if not self.opened and opening.startswith(text.strip()):
+                return "", ""
+        return self.thought(text), self.response(text)
+
     def response(self, text: str) -> str:
         """Return what stands after the thought of a path's text; "" while the thought goes on."""
         begin = self.split(text)[1]

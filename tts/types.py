@@ -331,9 +331,7 @@ class Trajectory:
     @property
     def thought(self) -> str:
         """The thought of the whole path as far as it is written, without its marks; "" if there is none."""
-        text = self.full_text
-        thought = text[: self.marks.split(text)[0]].strip()
-        return thought.removeprefix(self.marks.open.strip()).strip()
+        return self.marks.thought(self.full_text)
 
     @property
     def response(self) -> str:

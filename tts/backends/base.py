@@ -40,6 +40,7 @@ from tts.errors import CapabilityError, ConfigError, HintsKeywords, shown
 from tts.models.registry import ModelRecord
 from tts.randomness import MAIN_WORD
 from tts.registry import ClassName
+from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Prompt, Spread, prompt_text
 
 Support = Literal["native", "emulated", "absent"]
@@ -307,10 +308,11 @@ class Counters:
 
 
 class Draft(NamedTuple):
-    """What a row has written while it is under way: its text so far, and its tokens."""
+    """What a row has written while it is under way: its text, its tokens, and the marks of the thought that may begin the text."""
 
     text: str
     tokens: int
+    marks: ThoughtMarks = THINK
 
 
 class RowSet:

@@ -147,16 +147,17 @@ class RowCall:
 
         Rows that the backend does not show have neither.
         """
-        text, tokens = "", 0
+        text, tokens, marks = "", 0, THINK
         for row, (which, place) in zip(self._rows, self._places, strict=True):
             if which >= len(self._rowsets):
                 continue
             if (sample := self._rowsets[which].samples[place]) is not None:
                 tokens += sample.num_tokens
             elif (draft := self._rowsets[which].draft(place)) is not None:
-                text = text or row.end.full_text + draft.text
+                if not text:
+                    text, marks = row.end.full_text + draft.text, row.end.marks
                 tokens += draft.tokens
-        return Draft(text, tokens)
+        return Draft(text, tokens, marks)
 
     async def cancel(self) -> None:
         """Cancel the rows that have not ended, and wait until the backend has let them go."""
@@ -293,7 +294,8 @@ class RowRunner:
     def draft(self) -> Draft:
         """Return the text of the leading row under way, and the tokens of the calls under way, where their backend shows them."""
         drafts = [call.draft() for call in self._calls]
-        return Draft(next((draft.text for draft in drafts if draft.text), ""), sum(draft.tokens for draft in drafts))
+        leading = next((draft for draft in drafts if draft.text), Draft("", 0))
+        return leading._replace(tokens=sum(draft.tokens for draft in drafts))
 
     # One call -------------------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from tts.budget.budget import Budget
 from tts.errors import ConfigError, EngineError, TTSError, shown
 from tts.logs import get_logger
 from tts.models.record import ModelRecord
+from tts.search.strategies.single import Single
 from tts.serve.access import Client, read_keys
 from tts.serve.admission import Admission
 from tts.serve.archive import Archive, SearchRecord
@@ -277,7 +278,8 @@ class Gateway:
         run = prepared_run(order, account, records, self.cache)
         if self.chains is not None and (count := len(search.order.links)):
             run = dataclasses.replace(run, risk=self.chains.limit(search.order.offer, place, run, of=count))
-        search.job = Job(dataclasses.replace(run, on_event=search.tell).solve)
+        search.streams_text = order.is_one_text and isinstance(run.plan.strategy, Single)
+        search.job = Job(dataclasses.replace(run, on_event=search.tell, live=search.streams_text).solve)
         return search.job
 
     def _end(self, search: RunningSearch, part: Part, account: Account, forget: Callable[[], None]) -> None:

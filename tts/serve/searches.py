@@ -70,6 +70,12 @@ class Order:
     links: tuple[Order, ...] = ()
     on_end: Callable[[RunningSearch], None] | None = None
 
+    @property
+    def is_one_text(self) -> bool:
+        """Whether a stream of one text as the model writes it is asked for: no form, stop text or call, no risk, and one answer."""
+        plain = self.task is None and self.tokenizer is None and not self.links
+        return self.request.stream and plain and self.choices == 1
+
     def with_end(self, on_end: Callable[[RunningSearch], None]) -> Order:
         """Return the order with a function that is called when its search is over."""
         return dataclasses.replace(self, on_end=on_end)
@@ -115,6 +121,7 @@ class RunningSearch:
         retries: the highest count of retries that has joined.
         listeners: number of requests that wait for the solution. followers: of those that get its progress. watchers: of those among
             them that also get its tree. tree: the nodes as they were last recorded.
+        streams_text: Whether its one row is the answer, so that a stream has its text while it is written.
     """
 
     def __init__(self, number: str, client: Client, order: Order, begun_at: float) -> None:
@@ -128,6 +135,7 @@ class RunningSearch:
         self.listeners = 0
         self.followers = 0
         self.watchers = 0
+        self.streams_text = False
         self._waking = False  # whether a wake is on its way
         self.tree: tuple[TraceNode, ...] = ()
         self._looked_s = -math.inf

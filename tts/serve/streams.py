@@ -10,12 +10,12 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tts.serve.failures import JsonReply, api_error
+from tts.serve.failures import ApiError, JsonReply, api_error
 from tts.serve.gateway import Gateway
 from tts.serve.replies import head_of, outcome_of
 from tts.serve.searches import RunningSearch
 from tts.serve.server_events import EventsReply, leaving
-from tts.serve.wire.request import Frames, Wire
+from tts.serve.wire.request import AnswerChoice, Frames, Wire
 from tts.solver.problem_run import Event
 
 _PROGRESS_S = 0.25  # between two lines of progress
@@ -60,6 +60,7 @@ class SearchStream(EventsReply):
         super().__init__(search.number)
         self.headers.update(gateway.limit_headers(search.client, search.order.request.options.account))
         self._gateway, self._search, self._frames = gateway, search, frames
+        self._sent = "", ""  # of the answer: its thought and its text
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the stream.
@@ -93,9 +94,31 @@ class SearchStream(EventsReply):
         search = self._search
         try:
             outcome = outcome_of(search, search.result())
+            self._check_sent(outcome.choices[0])
         except Exception as failure:  # noqa: BLE001 - sent in the stream
             return self._frames.fail(api_error(failure))
         return self._frames.end(outcome)
+
+    def _check_sent(self, choice: AnswerChoice) -> None:
+        """Refuse an end that does not go on from what was sent, as where a model's server broke and wrote the text again.
+
+        Raises:
+            ApiError: 502.
+        """
+        thought, text = self._sent
+        if not (choice.thought.startswith(thought) and (choice.text or "").startswith(text)) or (text and choice.thought != thought):
+            cause = "the model's text was written again in the middle of the stream, so the text so far is not its beginning; ask again"
+            raise ApiError(502, cause, kind="server_error", code="stream_broken", retry_s=1.0)
+
+    def _pieces(self, event: Event) -> bytes:
+        """Return what the row has written since the last look, as far as it goes on from what was sent."""
+        thought, text = event.marks.settled(event.writing)
+        sent_thought, sent_text = self._sent
+        if not (thought.startswith(sent_thought) and text.startswith(sent_text)) or (sent_text and thought != sent_thought):
+            return b""
+        more_thought, more_text = thought[len(sent_thought) :], text[len(sent_text) :]
+        self._sent = thought, text
+        return (self._frames.thought(more_thought) if more_thought else b"") + (self._frames.text(more_text) if more_text else b"")
 
     async def _progress(self, gone: asyncio.Event) -> AsyncIterator[bytes]:
         """Yield a line of progress at the first event and then from time to time, and pings where nothing happens."""
@@ -105,6 +128,11 @@ class SearchStream(EventsReply):
         while not gone.is_set():
             signal, wait_s = search.signal, self._gateway.config.ping_s
             event = None if search.event is told else search.event
+            if event is not None and search.streams_text:
+                told = event
+                if pieces := self._pieces(event):
+                    yield pieces
+                continue
             if event is not None and (wait_s := next_s - loop.time()) <= 0:
                 told, next_s = event, loop.time() + _PROGRESS_S
                 yield self._frames.progress(_progress_line(event, search))

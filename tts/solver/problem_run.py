@@ -48,6 +48,7 @@ from tts.solver.telemetry import SearchFacts, Watched
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
 from tts.tasks.looks import looks_like_math
+from tts.thoughts import THINK, ThoughtMarks
 from tts.trace.nodes import RecordedNodes
 from tts.trace.receipt import PartAnswers, part_answers
 from tts.trace.trace import Trace, TraceNode
@@ -73,6 +74,7 @@ class Event:
         nodes: returns the nodes of the tree; only to be called in the loop that calls `on_event`. None in the events of `stream`.
         writing: The text so far of the leading row, the first in draw order that is under way, with the path that it continues. "": none
             is, or the backend does not show it. The engine and servers that stream do.
+        marks: The marks of the thought that this text may begin with (`ThoughtMarks.settled`).
     """
 
     problem: Problem
@@ -84,6 +86,7 @@ class Event:
     solution: Solution | None = None
     nodes: Callable[[], Sequence[TraceNode]] | None = field(default=None, compare=False, repr=False)
     writing: str = ""
+    marks: ThoughtMarks = field(default=THINK, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -577,6 +580,7 @@ def _event(run: ProblemRun, search: Search, draft: Draft, texts: tuple[str, ...]
         texts,
         nodes=lambda: nodes[:],
         writing=draft.text,
+        marks=draft.marks,
     )
 
 
@@ -601,7 +605,7 @@ async def _look(run: ProblemRun, search: Search, on_event: Callable[[Event], Non
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         draft = search.rows.draft()
-        if draft.tokens and draft != before:
+        if (draft.text or draft.tokens) and draft != before:  # not every server shows its tokens
             before = draft
             on_event(_event(run, search, draft))
 

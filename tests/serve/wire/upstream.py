@@ -47,8 +47,13 @@ class Upstream:
 
 
 @contextmanager
-def serving_script(script: Script) -> Iterator[Upstream]:  # noqa: C901 - the endpoints of a server
-    """Serve a model whose messages a function makes from the body of each request."""
+def serving_script(script: Script, between: Callable[[], None] = lambda: None) -> Iterator[Upstream]:  # noqa: C901 - the endpoints of a server
+    """Serve a model whose messages follow a script.
+
+    Args:
+        script: Makes a message from the body of a request.
+        between: Called after each piece of a stream.
+    """
     upstream = Upstream("")
 
     class Handler(BaseHTTPRequestHandler):
@@ -83,6 +88,7 @@ def serving_script(script: Script) -> Iterator[Upstream]:  # noqa: C901 - the en
             self.end_headers()
             for delta in deltas(message):
                 self.event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+                between()
             self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
             self.event({"choices": [], "usage": usage})
             self.wfile.write(b"data: [DONE]\n\n")
@@ -134,9 +140,10 @@ def probed(body: dict[str, Any]) -> dict[str, Any] | None:
 
 def deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a message in pieces: each text and each call's arguments in two."""
-    text = message.get("content") or ""
-    for piece in (text[: len(text) // 2], text[len(text) // 2 :]) if text else ():
-        yield {"content": piece}
+    for name in ("reasoning_content", "content"):
+        text = message.get(name) or ""
+        for piece in (text[: len(text) // 2], text[len(text) // 2 :]) if text else ():
+            yield {name: piece}
     for one in message.get("tool_calls", ()):
         name, told = one["function"]["name"], one["function"]["arguments"]
         yield {"tool_calls": [{**one, "function": {"name": name, "arguments": told[: len(told) // 2]}}]}

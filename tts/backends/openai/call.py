@@ -85,9 +85,11 @@ class ServerCall:
             rows.show_draft(index, partial(self._draft, place))
 
     def _draft(self, place: int) -> Draft:
-        """Return what a row has received so far, the text of its thought without marks."""
-        choice = self._reply.choices.get(place)
-        return Draft("", 0) if choice is None else Draft("".join([*choice.thoughts, *choice.pieces]), choice.num_visible)
+        """Return what a row has received so far, without the key, also where its end may begin the key."""
+        if (choice := self._reply.choices.get(place)) is None:
+            return Draft("", 0)
+        text = self._http.key.hidden_behind("", choice.thought + self._scanners[place].text, cut=True)[0]
+        return Draft(text, choice.num_visible)
 
     async def run(self) -> None:
         """Send the call and resolve its rows. What a broken reply left of a row's grant pays for another try."""

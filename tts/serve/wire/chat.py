@@ -273,6 +273,7 @@ class ChatFrames:
     def __init__(self, head: ReplyHead) -> None:
         self._heading = _heading(head, _KIND)
         self._usage: bool = head.request.echo["usage"]
+        self._sent = {"reasoning_content": "", "content": ""}  # of the first answer
 
     def begin(self) -> bytes:
         """Return the opening of the first answer."""
@@ -281,6 +282,18 @@ class ChatFrames:
     def progress(self, line: str) -> bytes:
         """Return a line of progress."""
         return self._chunk({"reasoning_content": line})
+
+    def thought(self, piece: str) -> bytes:
+        """Return a piece of the first answer's thought."""
+        return self._piece("reasoning_content", piece)
+
+    def text(self, piece: str) -> bytes:
+        """Return a piece of the first answer's text."""
+        return self._piece("content", piece)
+
+    def _piece(self, name: str, piece: str) -> bytes:
+        self._sent[name] += piece
+        return self._chunk({name: piece})
 
     def ping(self) -> bytes:
         """Return a comment."""
@@ -292,13 +305,19 @@ class ChatFrames:
         for place, choice in enumerate(outcome.choices):
             chunks += [
                 self._chunk(delta, place, logprobs=_logprobs(choice) if "content" in delta and delta is not _OPENING else None)
-                for delta in [*([_OPENING] if place else []), *_deltas(_message(choice))]
+                for delta in [*([_OPENING] if place else []), *_deltas(_message(choice) if place else self._unsent(choice))]
             ]
             last = {"tts": outcome.report} if place == len(outcome.choices) - 1 else {}
             chunks.append(self._chunk({}, place, _FINISH[choice.finish], **last))
         if self._usage:
             chunks.append(event({**self._heading, "choices": [], "usage": usage_of(outcome.counts)}))
         return b"".join([*chunks, DONE])
+
+    def _unsent(self, choice: AnswerChoice) -> dict[str, Any]:
+        """Return the first answer as a message, without the pieces that were sent."""
+        message = _message(choice)
+        rests = {name: message[name].removeprefix(sent) for name, sent in self._sent.items() if sent}
+        return {**message, **{name: rest or None for name, rest in rests.items()}}
 
     def fail(self, error: ApiError) -> bytes:
         """Return the error, which ends a stream."""

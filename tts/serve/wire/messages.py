@@ -299,6 +299,8 @@ class MessageFrames:
         self._head = head
         self._index = 0  # of the next block
         self._thinks = False  # whether the thinking block is open
+        self._thought = ""  # the part of it that the model thinks
+        self._text = ""  # of the text block that is open
 
     def begin(self) -> bytes:
         """Return the empty message."""
@@ -312,6 +314,20 @@ class MessageFrames:
         self._thinks = True
         return begun + self._delta({"type": "thinking_delta", "thinking": line})
 
+    def thought(self, piece: str) -> bytes:
+        """Return a piece of what the model thinks."""
+        self._thought += piece
+        return self.progress(piece)
+
+    def text(self, piece: str) -> bytes:
+        """Return a piece of the answer's text; the first one ends the thinking block and begins the block of the text."""
+        begun = b""
+        if not self._text:
+            begun = self._end_of_thinking("") if self._thinks else b""
+            begun += self._start({"type": "text", "text": ""})
+        self._text += piece
+        return begun + self._delta({"type": "text_delta", "text": piece})
+
     def ping(self) -> bytes:
         """Return a ping."""
         return _event("ping")
@@ -319,10 +335,14 @@ class MessageFrames:
     def end(self, outcome: Outcome) -> bytes:
         """Return the answer's blocks, its end and the usage."""
         choice = outcome.choices[0]
-        parts = [self._end_of_thinking(choice.thought)] if self._thinks or choice.thought else []
+        thought = choice.thought.removeprefix(self._thought)
+        parts = [self._end_of_thinking(thought)] if not self._text and (self._thinks or thought) else []
         for block in _blocks(choice):
             if block["type"] == "text":
-                parts += [self._start({**block, "text": ""}), self._delta({"type": "text_delta", "text": block["text"]}), self._stop()]
+                parts += [] if self._text else [self._start({**block, "text": ""})]
+                rest = block["text"].removeprefix(self._text)
+                parts += [self._delta({"type": "text_delta", "text": rest})] if rest else []
+                parts.append(self._stop())
             elif block["type"] == "tool_use":
                 delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}
                 parts += [self._start({**block, "input": {}}), self._delta(delta), self._stop()]

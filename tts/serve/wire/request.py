@@ -336,12 +336,20 @@ class Frames(Protocol):
         """Return a line of progress."""
         ...
 
+    def thought(self, piece: str) -> bytes:
+        """Return a piece of the first answer's thought, while it is written."""
+        ...
+
+    def text(self, piece: str) -> bytes:
+        """Return a piece of the first answer's text, while it is written; its thought has ended."""
+        ...
+
     def ping(self) -> bytes:
         """Return what keeps the connection open."""
         ...
 
     def end(self, outcome: Outcome) -> bytes:
-        """Return the answers, the usage and the end."""
+        """Return the answers beyond the pieces of the first, the usage and the end."""
         ...
 
     def fail(self, error: ApiError) -> bytes:

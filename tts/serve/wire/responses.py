@@ -345,6 +345,8 @@ class ResponseFrames:
         self._head = head
         self._number = -1  # of the last event
         self._told = ""  # of the reasoning item
+        self._thought = ""  # the part of it that the model thinks
+        self._text = ""  # of the message that has begun
 
     def begin(self) -> bytes:
         """Return the response without output."""
@@ -357,6 +359,21 @@ class ResponseFrames:
         self._told += line
         return begun + self._event("reasoning_summary_text.delta", **self._summary(), delta=line)
 
+    def thought(self, piece: str) -> bytes:
+        """Return a piece of what the model thinks, as a piece of the reasoning item."""
+        self._thought += piece
+        return self.progress(piece)
+
+    def text(self, piece: str) -> bytes:
+        """Return a piece of the answer's text; the first one ends the reasoning item and begins the message."""
+        begun = b""
+        if not self._text:
+            begun = self._end_reasoning() if self._told else b""
+            (item,) = _output(self._head, Outcome((AnswerChoice(text="", finish="stop"),), Counts(0, 0), {}))
+            begun += b"".join(self._begin_message(self._message_index, item))
+        self._text += piece
+        return begun + self._event("output_text.delta", **self._message_place(), logprobs=[], delta=piece)
+
     def ping(self) -> bytes:
         """Return a comment."""
         return PING
@@ -366,10 +383,11 @@ class ResponseFrames:
         output = _output(self._head, outcome)
         parts: list[bytes] = []
         if thought := outcome.choices[0].thought:
-            parts.append(self.progress(thought))
+            if rest := thought.removeprefix(self._thought):
+                parts.append(self.progress(rest))
             del output[0]
         if self._told:
-            parts.append(self._end_reasoning())
+            parts += [] if self._text else [self._end_reasoning()]
             output.insert(0, _reasoning(self._head.number, self._told))
         for index, item in enumerate(output):
             if item["type"] == "message":
@@ -400,15 +418,31 @@ class ResponseFrames:
             self._event("output_item.done", output_index=0, item=item),
         ])  # fmt: skip
 
+    @property
+    def _message_index(self) -> int:
+        """The index of the message: after the reasoning item, if there is one."""
+        return 1 if self._told else 0
+
+    def _message_place(self) -> dict[str, Any]:
+        return {"item_id": f"msg_{self._head.number}", "output_index": self._message_index, "content_index": 0}
+
+    def _begin_message(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
+        (part,) = item["content"]
+        empty = {**part, "refusal": ""} if part["type"] == "refusal" else {**part, "text": "", "logprobs": []}
+        return [
+            self._event("output_item.added", output_index=index, item={**item, "status": "in_progress", "content": []}),
+            self._event("content_part.added", item_id=item["id"], output_index=index, content_index=0, part=empty),
+        ]
+
     def _message(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
         (part,) = item["content"]
         place = {"item_id": item["id"], "output_index": index, "content_index": 0}
         name, kind = ("refusal", "refusal") if part["type"] == "refusal" else ("text", "output_text")
         logprobs = {} if kind == "refusal" else {"logprobs": part["logprobs"]}
+        rest = part[name].removeprefix(self._text)
         return [
-            self._event("output_item.added", output_index=index, item={**item, "status": "in_progress", "content": []}),
-            self._event("content_part.added", **place, part={**part, name: "", **({} if kind == "refusal" else {"logprobs": []})}),
-            self._event(f"{kind}.delta", **place, **logprobs, delta=part[name]),
+            *([] if self._text else self._begin_message(index, item)),
+            *([self._event(f"{kind}.delta", **place, **logprobs, delta=rest)] if rest or not self._text else []),
             self._event(f"{kind}.done", **place, **logprobs, **{name: part[name]}),
             self._event("content_part.done", **place, part=part),
             self._event("output_item.done", output_index=index, item=item),

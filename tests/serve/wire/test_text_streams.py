@@ -1,0 +1,72 @@
+"""The text of a search of one sample is in its stream while the model writes it, on each API."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("starlette", reason="the extra serve is not installed")
+
+from tests.serve.asking import serving, url_of
+from tests.serve.wire.upstream import serving_script
+from tests.support.guard import LIMIT_S
+
+MESSAGE = {"reasoning_content": "One should greet back, and ask.", "content": "Hello! How are you </th"}
+
+
+def pieces(path: str, lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+    """Yield the pieces of thought and text of a stream, and at last the error, if there is one."""
+    for line in lines:
+        if not line.startswith("data: {"):
+            continue
+        event: dict[str, Any] = json.loads(line.removeprefix("data: "))
+        if event.get("error"):
+            yield "error", event["error"].get("code") or event["error"]["message"]
+        elif path == "chat/completions" and event["choices"]:
+            delta = event["choices"][0]["delta"]
+            yield from ((kind, delta[name]) for kind, name in (("thought", "reasoning_content"), ("text", "content")) if delta.get(name))
+        elif path == "messages" and event["type"] == "content_block_delta":
+            delta = event["delta"]
+            yield from ((kind, delta[name]) for kind, name in (("thought", "thinking"), ("text", "text")) if name in delta)
+        elif path == "responses" and event["type"].endswith((".output_text.delta", ".reasoning_summary_text.delta")):
+            yield "text" if "output_text" in event["type"] else "thought", event["delta"]
+
+
+def body(path: str, **more: Any) -> dict[str, Any]:
+    """Return a request for a stream."""
+    turn: dict[str, Any] = {"input": "hello"} if path == "responses" else {"messages": [{"role": "user", "content": "hello"}]}
+    return {"model": "scripted", "stream": True, "max_tokens": 200, **turn, **more}
+
+
+PATHS = ("chat/completions", "responses", "messages")
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("message", [MESSAGE, {"content": MESSAGE["content"]}], ids=["with a thought", "text alone"])
+def test_each_half_is_sent_before_the_model_writes_the_next(path, message):
+    goes_on, holds = threading.Semaphore(0), threading.Event()
+
+    def between() -> None:
+        if holds.is_set():
+            assert goes_on.acquire(timeout=LIMIT_S)
+
+    with serving_script(lambda _: message, between) as upstream:
+        models = {"scripted": {"model": "scripted", "url": upstream.url, "strategy": "single"}}
+        with serving(models=models) as server, httpx.Client(timeout=LIMIT_S) as http:
+            url = f"{url_of(server)}/{path}"
+            whole = http.post(url, json=body(path, stream=False))  # which probes the server, and learns nothing of the text
+            assert whole.status_code == 200
+            holds.set()
+            seen: list[tuple[str, str]] = []
+            with http.stream("POST", url, json=body(path)) as reply:
+                for piece in pieces(path, reply.iter_lines()):
+                    seen.append(piece)
+                    goes_on.release()
+    written = {kind: "".join(text for one, text in seen if one == kind) for kind in ("thought", "text", "error")}
+    assert written == {"thought": message.get("reasoning_content", ""), "text": message["content"], "error": ""}
+    assert len([kind for kind, _ in seen if kind == "text"]) >= 2
