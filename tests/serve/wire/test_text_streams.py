@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,28 +14,26 @@ import pytest
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 
 from tests.serve.asking import serving, url_of
+from tests.serve.wire.frames import read, read_stream
 from tests.serve.wire.upstream import serving_script
 from tests.support.guard import LIMIT_S
 
 MESSAGE = {"reasoning_content": "One should greet back, and ask.", "content": "Hello! How are you </th"}
 
 
-def pieces(path: str, lines: Iterator[str]) -> Iterator[tuple[str, str]]:
-    """Yield the pieces of thought and text of a stream, and at last the error, if there is one."""
-    for line in lines:
-        if not line.startswith("data: {"):
-            continue
-        event: dict[str, Any] = json.loads(line.removeprefix("data: "))
-        if event.get("error"):
-            yield "error", event["error"].get("code") or event["error"]["message"]
-        elif path == "chat/completions" and event["choices"]:
-            delta = event["choices"][0]["delta"]
-            yield from ((kind, delta[name]) for kind, name in (("thought", "reasoning_content"), ("text", "content")) if delta.get(name))
-        elif path == "messages" and event["type"] == "content_block_delta":
-            delta = event["delta"]
-            yield from ((kind, delta[name]) for kind, name in (("thought", "thinking"), ("text", "text")) if name in delta)
-        elif path == "responses" and event["type"].endswith((".output_text.delta", ".reasoning_summary_text.delta")):
-            yield "text" if "output_text" in event["type"] else "thought", event["delta"]
+def pieces(path: str, line: str) -> Iterator[tuple[str, str]]:
+    """Yield the pieces of thought and text in a line of a stream, and its error, if there is one."""
+    event: dict[str, Any] = json.loads(line.removeprefix("data: ")) if line.startswith("data: {") else {}
+    if event.get("error"):
+        yield "error", event["error"].get("code") or event["error"]["message"]
+    elif path == "chat/completions":
+        delta = (event.get("choices") or [{"delta": {}}])[0]["delta"]
+        yield from ((kind, delta[name]) for kind, name in (("thought", "reasoning_content"), ("text", "content")) if delta.get(name))
+    elif path == "messages" and event.get("type") == "content_block_delta":
+        delta = event["delta"]
+        yield from ((kind, delta[name]) for kind, name in (("thought", "thinking"), ("text", "text")) if name in delta)
+    elif path == "responses" and event.get("type", "").endswith((".output_text.delta", ".reasoning_summary_text.delta")):
+        yield "text" if "output_text" in event["type"] else "thought", event["delta"]
 
 
 def body(path: str, **more: Any) -> dict[str, Any]:
@@ -62,11 +61,17 @@ def test_each_half_is_sent_before_the_model_writes_the_next(path, message):
             whole = http.post(url, json=body(path, stream=False))  # which probes the server, and learns nothing of the text
             assert whole.status_code == 200
             holds.set()
-            seen: list[tuple[str, str]] = []
-            with http.stream("POST", url, json=body(path)) as reply:
-                for piece in pieces(path, reply.iter_lines()):
-                    seen.append(piece)
-                    goes_on.release()
+            with_usage: Any = {"stream_options": {"include_usage": True}} if path == "chat/completions" else {}
+            seen, lines = list[tuple[str, str]](), list[str]()
+            with http.stream("POST", url, json=body(path, **with_usage)) as reply:
+                for line in reply.iter_lines():
+                    lines.append(line)
+                    for piece in pieces(path, line):
+                        seen.append(piece)
+                        goes_on.release()
     written = {kind: "".join(text for one, text in seen if one == kind) for kind in ("thought", "text", "error")}
     assert written == {"thought": message.get("reasoning_content", ""), "text": message["content"], "error": ""}
     assert len([kind for kind, _ in seen if kind == "text"]) >= 2
+    found = read_stream(path.partition("/")[0], SimpleNamespace(text="\n".join(lines)))  # as the vendors' own models check it
+    whole_found = read(path.partition("/")[0], whole)
+    assert (found.text, found.finish, found.usage) == (whole_found.text, whole_found.finish, whole_found.usage)
