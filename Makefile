@@ -97,7 +97,7 @@ wheel: $(VENV)/.dev
 	$(BIN)/python -m build --outdir dist > /dev/null
 
 clean:
-	rm -rf $(VENV) $(VENV)-peer $(VENV)-vllm $(VENV)-llama $(VENV)-lm-eval $(VENV)-inspect $(VENV)-litellm $(VENV)-dspy $(VENV)-aider $(VENV)-agents $(VENV)-ray $(VENV)-trl $(VENV)-trl-prm dist build demo.html demo.png demo.sqlite*
+	rm -rf $(VENV) $(VENV)-peer $(VENV)-vllm $(VENV)-llama $(VENV)-lm-eval $(VENV)-inspect $(VENV)-litellm $(VENV)-dspy $(VENV)-aider $(VENV)-clients $(VENV)-ray $(VENV)-trl $(VENV)-trl-prm dist build demo.html demo.png demo.sqlite*
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -137,12 +137,14 @@ $(VENV)-vllm/.made:
 test-llama: $(VENV)/.dev $(VENV)-llama/.made
 	TTS_LLAMA_PYTHON=$(CURDIR)/$(VENV)-llama/bin/python $(BIN)/python -m pytest -q -rs -m slow -k Llama tests/backends/openai/test_servers.py
 
-# evaluation frameworks on a gateway of ours, each in an environment of its own
-test-clients: $(VENV)/.dev $(VENV)-lm-eval/.made $(VENV)-inspect/.made $(VENV)-litellm/.made $(VENV)-dspy/.made $(VENV)-aider/.made $(VENV)-agents/.made $(VENV)-ray/.made
+# the clients that the documents show, and evaluation frameworks, on a gateway of ours; those that conflict have environments of their own
+test-clients: $(VENV)/.dev $(VENV)-lm-eval/.made $(VENV)-inspect/.made $(VENV)-litellm/.made $(VENV)-dspy/.made $(VENV)-aider/.made $(VENV)-ray/.made \
+	$(VENV)-clients/python/.made $(VENV)-clients/node/.made
 	TTS_LM_EVAL_PYTHON=$(CURDIR)/$(VENV)-lm-eval/bin/python TTS_INSPECT_PYTHON=$(CURDIR)/$(VENV)-inspect/bin/python \
 	TTS_LITELLM_PYTHON=$(CURDIR)/$(VENV)-litellm/bin/python TTS_DSPY_PYTHON=$(CURDIR)/$(VENV)-dspy/bin/python \
-	TTS_AIDER_PYTHON=$(CURDIR)/$(VENV)-aider/bin/python TTS_RAY_PYTHON=$(CURDIR)/$(VENV)-ray/bin/python TTS_AGENTS_FOLDER=$(CURDIR)/$(VENV)-agents \
-	$(BIN)/python -m pytest -q -rs -m slow tests/serve/test_evaluation_clients.py tests/serve/wire/test_agents.py tests/serve/test_ray.py
+	TTS_AIDER_PYTHON=$(CURDIR)/$(VENV)-aider/bin/python TTS_RAY_PYTHON=$(CURDIR)/$(VENV)-ray/bin/python TTS_AGENTS_FOLDER=$(CURDIR)/$(VENV)-clients/node \
+	TTS_CLIENTS_FOLDER=$(CURDIR)/$(VENV)-clients \
+	$(BIN)/python -m pytest -q -rs -m slow tests/clients tests/serve/test_evaluation_clients.py tests/serve/wire/test_agents.py tests/serve/test_ray.py
 
 # TRL's trainers on exported files; the last release with a trainer of process models has an environment of its own
 test-training: $(VENV)/.dev $(VENV)-trl/.made $(VENV)-trl-prm/.made
@@ -184,9 +186,16 @@ $(VENV)-aider/.made:
 	$(VENV)-aider/bin/python -m pip install -qq --disable-pip-version-check "aider-chat==0.86.*"
 	touch $@
 
-# the coding agents of two vendors, which need node
-$(VENV)-agents/.made:
-	npm install --silent --prefix $(VENV)-agents @anthropic-ai/claude-code@2 @openai/codex@0.169
+# clients for Python that agree on what they need
+$(VENV)-clients/python/.made: Makefile
+	$(PYTHON) -m venv $(VENV)-clients/python
+	$(VENV)-clients/python/bin/python -m pip install -qq --disable-pip-version-check "openai==3.*" "anthropic==2.*"
+	touch $@
+
+# clients for Node, among them the coding agents of two vendors
+$(VENV)-clients/node/.made: Makefile
+	mkdir -p $(VENV)-clients/node
+	npm install --silent --prefix $(VENV)-clients/node openai@6 @anthropic-ai/sdk@1 @anthropic-ai/claude-code@2 @openai/codex@0.169
 	touch $@
 
 # Ray Serve with this checkout

@@ -1,0 +1,75 @@
+"""The pages of clients: each client runs the program of its page through `tts serve`, and prints what the page shows.
+
+`TTS_CLIENTS_FOLDER` names the folder into which `make test-clients` installs the clients: one environment of Python, one of Node, and
+one for each client that fits into neither.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra serve is not installed")
+pytest.importorskip("yaml", reason="the extra serve is not installed")
+
+import yaml
+
+from scripts import document_commands as script
+from tests.clients.replies import reply
+from tests.serve.wire.started import started
+from tests.serve.wire.upstream import serving_script
+
+FOLDER = script.ROOT / "docs" / "how-to" / "clients"
+PAGES = sorted(page for page in FOLDER.glob("*.md") if page.stem != "index")
+INSTALLS = ("pip install", "npm install")
+BINS = ("python/bin", "node/node_modules/.bin", "litellm/bin")
+MODEL = {"model": "Qwen/Qwen3-8B", "url": "http://gpu-1:8000"}
+
+pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the documents are not here")
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The port of a gateway with the configuration of the pages, where a script stands for the model with tools."""
+    configured = next(one for one in script.commands("docs/how-to/clients/index.md") if one.file == "gateway.yaml")
+    config: dict[str, Any] = yaml.safe_load(configured.code)
+    assert MODEL.items() <= config["models"]["qwen"].items()
+    with serving_script(reply) as upstream:
+        config["models"]["qwen"].update(model="scripted", url=upstream.url)
+        with started(tmp_path_factory.mktemp("gateway"), config) as url:
+            yield url.rpartition(":")[2]
+
+
+@pytest.fixture
+def session(tmp_path: Path, port: str) -> Iterator[script.Session]:
+    """An empty folder with an empty home, where the clients are found."""
+    clients = os.environ.get("TTS_CLIENTS_FOLDER")
+    if clients is None:
+        pytest.skip("TTS_CLIENTS_FOLDER names no folder with clients (make test-clients makes one)")
+    work, home = tmp_path / "work", tmp_path / "home"
+    work.mkdir()
+    home.mkdir()
+    (work / "node_modules").symlink_to(Path(clients) / "node" / "node_modules")  # where Node looks for what a program imports
+    path = os.pathsep.join([*(str(Path(clients) / one) for one in BINS), os.environ["PATH"]])
+    with script.Session(work, {"PATH": path, "HOME": str(home)}) as made:
+        made.port = port
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_program_of_a_page_prints_what_the_page_shows(page: Path, session: script.Session) -> None:
+    for command in script.commands(page.relative_to(script.ROOT).as_posix()):
+        if not command.code.startswith(INSTALLS):
+            assert session.run(command) == "", command.code
+
+
+def test_every_page_is_in_the_table_and_no_page_shows_nothing() -> None:
+    table = (FOLDER / "index.md").read_text(encoding="utf-8")
+    for page in PAGES:
+        assert f"]({page.name})" in table
+        assert any(command.shown for command in script.commands(page.relative_to(script.ROOT).as_posix())), page.name
