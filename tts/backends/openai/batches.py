@@ -371,8 +371,8 @@ class Batches:
             if not record.id:
                 told = known.get(record.key)
                 if told is None:
+                    self._path(record.key, "json").unlink()
                     self._path(record.key, "requests.jsonl").unlink(missing_ok=True)
-                    self._path(record.key, "json").unlink(missing_ok=True)
                     continue
                 created = self._keep(record, told)
             found.append((created, set(keys_of(self._path(record.key, "requests.jsonl")))))
