@@ -51,7 +51,7 @@ test-slow: $(VENV)/.dev
 
 # the backend vllm and vLLM's server, each on the contract of all backends, in an environment of their own: twenty minutes on two cores
 test-vllm: $(VENV)-vllm/.tests
-	$(VENV)-vllm/bin/python -m pytest -q -rs -m slow -k vllm tests/contracts/test_backends.py tests/backends tests/verifiers/reward/test_pooling_vllm.py
+	$(VENV)-vllm/bin/python -m pytest -q -rs -m slow -k vllm tests/contracts/test_backends.py tests/backends tests/verifiers/reward/test_pooling_vllm.py tests/experiments/run/test_batches_vllm.py
 
 # the documentation's site in build/site, warnings as errors
 docs: $(VENV)/.dev

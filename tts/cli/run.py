@@ -186,8 +186,9 @@ def _answered(executor: BatchExecutor, use: BatchUse, run_cells: Callable[[], Ru
     from tts.experiments.run.runner import run_by_batches
 
     if use.files is not None:
-        for path in executor.write_requests():
-            typer.echo(f"vllm run-batch -i {path} -o {path.with_name(path.name.replace('.requests.', '.output.'))} --model …")
+        for path, model in executor.write_requests():
+            output = path.with_name(path.name.replace(".requests.", ".output."))
+            typer.echo(visible(f"vllm run-batch -i {path} -o {output} --served-model-name {model} --model …"))
         messages().print(f"{ended.unpaid:,} cells wait for these files of replies; the same command reads them", soft_wrap=True)
         return ended
     told: list[str] = []

@@ -78,7 +78,8 @@ def test_a_line_that_is_no_reply_has_no_key(line: bytes) -> None:
 def test_a_book_reads_new_files_and_notes_what_is_wanted(tmp_path: Path) -> None:
     book, one, two = BatchBook(tmp_path / "missing"), request(1), request(2)
     assert book.reply(one) is None
-    [path] = book.write_requests()
+    [(path, model)] = book.write_requests()
+    assert model == "m"
     assert path.read_bytes() == one.line + b"\n"
     assert book.write_requests() == []
     line = {"custom_id": one.key, "response": {"status_code": 200, "body": {"choices": [7]}}}

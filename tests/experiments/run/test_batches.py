@@ -305,7 +305,9 @@ def test_files_without_a_server_are_answered_by_another_program(place: Place) ->
     written = place.sample("--batch-files", "files")
     assert written.exit_code == 0, written.stderr
     [file] = (place.folder / "files").glob("*.requests.jsonl")
-    assert written.stdout.startswith(f"vllm run-batch -i files/{file.name} -o files/{file.name.replace('requests', 'output')} --model")
+    assert written.stdout.startswith(
+        f"vllm run-batch -i files/{file.name} -o files/{file.name.replace('requests', 'output')} --served-model-name toy"
+    )
     again = place.sample("--batch-files", "files")
     assert again.stdout == written.stdout
     with file.with_name(file.name.replace("requests", "output")).open("w") as output:

@@ -129,10 +129,10 @@ class BatchBook:
             raise TTSError(f"{path} has changed while it was read", hint="run the same command again")
         return reply
 
-    def write_requests(self) -> list[Path]:
-        """Write the wanted requests as files, each of one endpoint and model and within the limits of the API, and return their paths."""
+    def write_requests(self) -> list[tuple[Path, str]]:
+        """Write the wanted requests as files within the limits of the API, and return the path and the model of each."""
         parts = split_requests(self.take_wanted().values())
-        return [self.write_file(part, digest_of(part)[:16]) for part in parts]
+        return [(self.write_file(part, digest_of(part)[:16]), part[0].model) for part in parts]
 
     def write_file(self, requests: Iterable[BatchRequest], name: str) -> Path:
         """Write one file of requests, and return its path.

@@ -88,9 +88,9 @@ class BatchExecutor(LocalExecutor):
         with self._batches(lambda _: None) as each:
             return [record for _, batches in each for record in batches.cancel()]
 
-    def write_requests(self) -> list[Path]:
-        """Write the requests that cells have asked for as files, for a program that answers them, and return their paths."""
-        return [path for backend in self._backends.values() for path in _book(backend).write_requests()]
+    def write_requests(self) -> list[tuple[Path, str]]:
+        """Write the requests that cells have asked for as files, for a program that answers them; return the path and model of each."""
+        return [file for backend in self._backends.values() for file in _book(backend).write_requests()]
 
     @contextmanager
     def _batches(self, report: Report) -> Generator[list[tuple[BatchBook, Batches]]]:
