@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from tests.experiments.studies import final
 from tests.support.batches import BatchServer, serving_batches
 from tests.support.guard import LIMIT_S
 from tts.backends.openai import batches
+from tts.backends.openai.batch_book import BatchRequest
+from tts.backends.openai.errors import Key
 from tts.cli.app import app
 from tts.experiments.store.store import Store
 
@@ -367,6 +369,36 @@ def _done(place: Place) -> int:
         return 0
     with Store(file) as store:
         return sum(study.done for study in store.studies())
+
+
+def test_a_server_that_is_away_for_a_while_is_polled_again(place: Place) -> None:
+    def away(name: str) -> None:
+        if name == "polled" and place.server.events[name] <= 20:  # more than the tries of one poll
+            raise ConnectionAbortedError
+
+    place.server.event = away
+    ran = place.sample("--batch")
+    assert ran.exit_code == 0, ran.stderr
+    assert "failed at a batch: ConnectionLost" in ran.stderr
+    assert "it is asked again" in ran.stderr
+    place.paid_once(24)
+
+
+def test_replies_that_another_process_has_fetched_are_not_asked_for_again(place: Place) -> None:
+    root, book = f"{place.url}/v1", batches.BatchBook(place.folder / "files")
+    asked_for = [BatchRequest.of(root, "/chat/completions", BODY, 1, position) for position in range(3)]
+    requests = {request.key: request for request in asked_for}
+    with closing(batches.BatchApi(root, Key())) as api:
+        late = batches.Batches(api, batches.BatchBook(book.folder), "study")  # which has read the folder before
+        first = batches.Batches(api, book, "study")
+        assert first.receive(first.send(requests), requests).answered == 3
+        assert late.send(requests) == []
+        assert late.receive([], requests).answered == 3
+    assert len(place.server.batches) == 1
+    place.paid_once(3)
+
+
+BODY = {"model": "toy", "messages": [{"role": "user", "content": "3 + 4 - 2"}]}
 
 
 def test_two_commands_at_once_pay_once(place: Place) -> None:

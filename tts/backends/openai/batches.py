@@ -44,6 +44,7 @@ ENDS: Final[Mapping[str, str]] = {"completed": "NoReply", "failed": "BatchFailed
 _GONE: Final = "gone"  # the status here of a batch that the server does not know any more
 _TRIES, _WAIT_S, _LONGEST_WAIT_S = 6, 0.5, 60.0
 _FIRST_POLL_S, _LONGEST_POLL_S = 1.0, 60.0
+_MOST_FAILED_POLLS: Final = 60  # in a row: about an hour
 _REPLY_S, _FILE_S = 60.0, 600.0
 _MOST_NAME = 512  # characters of a value of metadata
 _MOST_AGE_S = 30 * 86400.0  # of a batch in the list
@@ -310,6 +311,7 @@ class Batches:
     ) -> None:
         self._api, self._book, self._study, self._report, self._sleep = api, book, study, report, sleep
         self._most_requests, self._most_bytes = most_requests, most_bytes
+        self._failed_polls = 0
 
     def send(self, requests: Mapping[str, BatchRequest]) -> list[BatchRecord]:
         """Create batches for requests that are in no batch under way, and return the records of all batches that bring their replies.
@@ -322,8 +324,9 @@ class Batches:
         """
         with self._locked():
             under_way = self._find_under_way()
+            self._book.refresh()  # behind it: another process may have fetched replies
             covered = {key for _, keys in under_way for key in keys}
-            new = [request for key, request in requests.items() if key not in covered]
+            new = [request for key, request in requests.items() if key not in covered and key not in self._book]
             known = self._api.listed() if new else {}
             sent = [self._create(part, known) for part in split_requests(new, self._most_requests, self._most_bytes)]
         return [record for record, keys in under_way if keys & requests.keys()] + sent
@@ -458,7 +461,15 @@ class Batches:
 
     def _poll(self, record: BatchRecord, ends: BatchEnds) -> BatchRecord:
         """Return a batch as the server states it now. Once it has ended, its replies are fetched."""
-        told = self._api.batch(record.id)
+        try:
+            told = self._api.batch(record.id)
+        except EngineError as failure:  # the batch goes on without us
+            self._failed_polls += 1
+            if self._failed_polls > _MOST_FAILED_POLLS:
+                raise
+            self._report(f"{failure.cause}; it is asked again")
+            return record
+        self._failed_polls = 0
         if told is None:
             ends.notes.append(f"the server does not know the batch {record.id!r} any more")
             return self._close(record, _GONE)

@@ -43,6 +43,7 @@ LEASE_S: Final = 30.0  # the longest that the cells of a killed process wait
 _BEATS_PER_LEASE: Final = 4
 _POLL_S: Final = 1.0  # interval at which leases of other processes are polled
 _MOST_FAILURES: Final = 50  # first cells that all fail, after which a run ends
+_MOST_ROUNDS: Final = 4  # of batches: a search asks at once, and three times more where all its rows failed
 _MOST_DEATHS: Final = 3  # of workers at one cell, after which it has failed
 
 
@@ -161,9 +162,13 @@ def run_by_batches(
         TTSError: A server has no batches, refuses one, or does not answer.
     """
     ends = BatchEnds()
-    while ended.unpaid and not ended.interrupted and not ends.lost:
+    for _ in range(_MOST_ROUNDS):
+        if not ended.unpaid or ended.interrupted or ends.lost:
+            return ended, ends
         ends = executor.answer(report)
         ended = run_cells()
+    if ended.unpaid:
+        ends.notes.append(f"{ended.unpaid:,} cells ask for other requests each time; is a prompt of the task random?")
     return ended, ends
 
 
