@@ -96,7 +96,7 @@ class RunSummary:
 
     Args:
         study: its id in the store. counts: of its cells. interrupted: whether Ctrl-C stopped it.
-        unpaid: cells that stay open, because the account could not pay them.
+        unpaid: cells that stay open, because the account could not pay them, or a batch has yet to answer them.
     """
 
     study: int
