@@ -139,7 +139,7 @@ test-llama: $(VENV)/.dev $(VENV)-llama/.made
 
 # the clients that the documents show, and evaluation frameworks, on a gateway of ours; those that conflict have environments of their own
 test-clients: $(VENV)/.dev $(VENV)-lm-eval/.made $(VENV)-inspect/.made $(VENV)-litellm/.made $(VENV)-dspy/.made $(VENV)-aider/.made $(VENV)-ray/.made \
-	$(VENV)-clients/python/.made $(VENV)-clients/node/.made
+	$(patsubst %,$(VENV)-clients/%/.made,python instructor llama_index litellm node)
 	TTS_LM_EVAL_PYTHON=$(CURDIR)/$(VENV)-lm-eval/bin/python TTS_INSPECT_PYTHON=$(CURDIR)/$(VENV)-inspect/bin/python \
 	TTS_LITELLM_PYTHON=$(CURDIR)/$(VENV)-litellm/bin/python TTS_DSPY_PYTHON=$(CURDIR)/$(VENV)-dspy/bin/python \
 	TTS_AIDER_PYTHON=$(CURDIR)/$(VENV)-aider/bin/python TTS_RAY_PYTHON=$(CURDIR)/$(VENV)-ray/bin/python TTS_AGENTS_FOLDER=$(CURDIR)/$(VENV)-clients/node \
@@ -186,16 +186,22 @@ $(VENV)-aider/.made:
 	$(VENV)-aider/bin/python -m pip install -qq --disable-pip-version-check "aider-chat==0.86.*"
 	touch $@
 
-# clients for Python that agree on what they need
-$(VENV)-clients/python/.made: Makefile
-	$(PYTHON) -m venv $(VENV)-clients/python
-	$(VENV)-clients/python/bin/python -m pip install -qq --disable-pip-version-check "openai==3.*" "anthropic==2.*"
+# clients for Python: those that agree on what they need are in one environment
+$(VENV)-clients/python/.made: packages := "openai==3.*" "anthropic==2.*" "pydantic-ai-slim[openai,anthropic]==2.*" "langchain==1.*" \
+	"langchain-openai==1.*" "langchain-anthropic==1.*" "smolagents[openai]==1.*"
+$(VENV)-clients/instructor/.made: packages := "instructor==1.*"
+$(VENV)-clients/llama_index/.made: packages := "llama-index-core==0.14.*" "llama-index-llms-openai-like==0.8.*"
+$(VENV)-clients/litellm/.made: packages := "litellm[proxy]==1.*"
+$(VENV)-clients/%/.made: Makefile
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install -qq --disable-pip-version-check $(packages)
 	touch $@
 
 # clients for Node, among them the coding agents of two vendors
 $(VENV)-clients/node/.made: Makefile
 	mkdir -p $(VENV)-clients/node
-	npm install --silent --prefix $(VENV)-clients/node openai@6 @anthropic-ai/sdk@1 @anthropic-ai/claude-code@2 @openai/codex@0.169
+	npm install --silent --prefix $(VENV)-clients/node openai@6 @anthropic-ai/sdk@1 @anthropic-ai/claude-code@2 @openai/codex@0.169 \
+		ai@6 zod@4 @ai-sdk/openai-compatible@2 @ai-sdk/openai@3 @ai-sdk/anthropic@3
 	touch $@
 
 # Ray Serve with this checkout

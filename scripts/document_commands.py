@@ -193,8 +193,10 @@ class Session:
 
     def _in_background(self, code: str) -> str:
         began, started = time.monotonic(), self._kept(["bash", "-c", f"exec {code}"])
+        named = re.search(r"--port (\d+)", code)
+        port = int(named[1] if named else self.port)
         while time.monotonic() < began + _SECONDS and started.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(self.port)), timeout=1):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
                 return ""
             time.sleep(0.1)
         return f"nothing answered at its port; exit code {started.poll()}"

@@ -1,7 +1,7 @@
 """The pages of clients: each client runs the program of its page through `tts serve`, and prints what the page shows.
 
 `TTS_CLIENTS_FOLDER` names the folder into which `make test-clients` installs the clients: one environment of Python, one of Node, and
-one for each client that fits into neither.
+one with the name of its page for each client that fits into neither.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from tests.serve.wire.upstream import serving_script
 FOLDER = script.ROOT / "docs" / "how-to" / "clients"
 PAGES = sorted(page for page in FOLDER.glob("*.md") if page.stem != "index")
 INSTALLS = ("pip install", "npm install")
-BINS = ("python/bin", "node/node_modules/.bin", "litellm/bin")
 MODEL = {"model": "Qwen/Qwen3-8B", "url": "http://gpu-1:8000"}
 
 pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the documents are not here")
@@ -45,7 +44,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def session(tmp_path: Path, port: str) -> Iterator[script.Session]:
+def session(page: Path, tmp_path: Path, port: str) -> Iterator[script.Session]:
     """An empty folder with an empty home, where the clients are found."""
     clients = os.environ.get("TTS_CLIENTS_FOLDER")
     if clients is None:
@@ -54,7 +53,8 @@ def session(tmp_path: Path, port: str) -> Iterator[script.Session]:
     work.mkdir()
     home.mkdir()
     (work / "node_modules").symlink_to(Path(clients) / "node" / "node_modules")  # where Node looks for what a program imports
-    path = os.pathsep.join([*(str(Path(clients) / one) for one in BINS), os.environ["PATH"]])
+    bins = (f"{page.stem}/bin", "python/bin", "node/node_modules/.bin")
+    path = os.pathsep.join([*(str(Path(clients) / one) for one in bins), os.environ["PATH"]])
     with script.Session(work, {"PATH": path, "HOME": str(home)}) as made:
         made.port = port
         yield made
