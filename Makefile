@@ -139,7 +139,7 @@ test-llama: $(VENV)/.dev $(VENV)-llama/.made
 
 # the clients that the documents show, and evaluation frameworks, on a gateway of ours; those that conflict have environments of their own
 test-clients: $(VENV)/.dev $(VENV)-lm-eval/.made $(VENV)-inspect/.made $(VENV)-litellm/.made $(VENV)-dspy/.made $(VENV)-aider/.made $(VENV)-ray/.made \
-	$(patsubst %,$(VENV)-clients/%/.made,python instructor llama_index litellm node)
+	$(patsubst %,$(VENV)-clients/%/.made,python instructor llama_index litellm open_webui node)
 	TTS_LM_EVAL_PYTHON=$(CURDIR)/$(VENV)-lm-eval/bin/python TTS_INSPECT_PYTHON=$(CURDIR)/$(VENV)-inspect/bin/python \
 	TTS_LITELLM_PYTHON=$(CURDIR)/$(VENV)-litellm/bin/python TTS_DSPY_PYTHON=$(CURDIR)/$(VENV)-dspy/bin/python \
 	TTS_AIDER_PYTHON=$(CURDIR)/$(VENV)-aider/bin/python TTS_RAY_PYTHON=$(CURDIR)/$(VENV)-ray/bin/python TTS_AGENTS_FOLDER=$(CURDIR)/$(VENV)-clients/node \
@@ -195,6 +195,13 @@ $(VENV)-clients/litellm/.made: packages := "litellm[proxy]==1.*"
 $(VENV)-clients/%/.made: Makefile
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install -qq --disable-pip-version-check $(packages)
+	touch $@
+
+# torch first, so that its CPU build is taken
+$(VENV)-clients/open_webui/.made: Makefile
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
+	$(@D)/bin/python -m pip install -qq --disable-pip-version-check "open-webui==0.12.*"
 	touch $@
 
 # clients for Node, among them the coding agents of two vendors
