@@ -32,7 +32,16 @@ pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the documents are n
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def clients() -> Path:
+    """The folder of the clients."""
+    folder = os.environ.get("TTS_CLIENTS_FOLDER")
+    if folder is None:
+        pytest.skip("TTS_CLIENTS_FOLDER names no folder with clients (make test-clients makes one)")
+    return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def port(clients: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The port of a gateway with the configuration of the pages, where a script stands for the model with tools."""
     configured = next(one for one in script.commands("docs/how-to/clients/index.md") if one.file == "gateway.yaml")
     config: dict[str, Any] = yaml.safe_load(configured.code)
@@ -44,17 +53,14 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def session(page: Path, tmp_path: Path, port: str) -> Iterator[script.Session]:
+def session(page: Path, clients: Path, tmp_path: Path, port: str) -> Iterator[script.Session]:
     """An empty folder with an empty home, where the clients are found."""
-    clients = os.environ.get("TTS_CLIENTS_FOLDER")
-    if clients is None:
-        pytest.skip("TTS_CLIENTS_FOLDER names no folder with clients (make test-clients makes one)")
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()
-    (work / "node_modules").symlink_to(Path(clients) / "node" / "node_modules")  # where Node looks for what a program imports
+    (work / "node_modules").symlink_to(clients / "node" / "node_modules")  # where Node looks for what a program imports
     bins = (f"{page.stem}/bin", "python/bin", "node/node_modules/.bin")
-    path = os.pathsep.join([*(str(Path(clients) / one) for one in bins), os.environ["PATH"]])
+    path = os.pathsep.join([*(str(clients / one) for one in bins), os.environ["PATH"]])
     with script.Session(work, {"PATH": path, "HOME": str(home)}) as made:
         made.port = port
         yield made
