@@ -383,7 +383,7 @@ class RowSet:
             Exception: the one that the backend failed with, mostly an EngineError.
         """
         while (sample := self.samples[index]) is None:
-            await self._wait()
+            await self.change()
         return sample
 
     @property
@@ -394,9 +394,14 @@ class RowSet:
     async def drain(self) -> None:
         """Wait until `done`."""
         while not self.done:
-            await self._wait()
+            await self.change()
 
-    async def _wait(self) -> None:
+    async def change(self) -> None:
+        """Wait until another row is resolved; one call at a time.
+
+        Raises:
+            Exception: The one that the backend failed with.
+        """
         if self._failure is not None:
             raise self._failure
         self._waiter = asyncio.get_running_loop().create_future()

@@ -63,6 +63,7 @@ class BackendMetadata:
         thoughts: the marks of its thoughts (`Caps.thoughts`); None: not known. A text that begins with `<think>` still has one.
         finishes_reads: whether a read is computed to its end, and counted, also where the caller no longer awaits it. A search that is
             cancelled waits for such a read, and books it; it gives up others at once.
+        arrivals: Whether rows of finish order are taken as they arrive. To write them all to one length would read prompts again.
         capability_hint: returns the hint of the error that refuses a capability. Where it is missing, or returns None or "", the hint
             names backends that have the capability.
         notes: Returns what a solution should say about its costs, given its usage, in one line each: why rows were charged by estimates.
@@ -77,6 +78,7 @@ class BackendMetadata:
     tokenizer: Tokenizer | None = None
     thoughts: ThoughtMarks | None = None
     finishes_reads: bool = False
+    arrivals: bool = False
     capability_hint: Callable[[str], str | None] | None = None
     notes: Callable[[Usage], Sequence[str]] = lambda _usage: ()
 

@@ -60,6 +60,21 @@ async def _ended(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
         return None, failure
 
 
+async def changed(rowsets: Sequence[RowSet]) -> None:
+    """Wait until a row of any of these is resolved.
+
+    Raises:
+        Exception: What a backend failed with.
+    """
+    waits = [asyncio.ensure_future(rows.change()) for rows in rowsets if not rows.done]
+    try:
+        for wait in (await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED))[0]:
+            wait.result()
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
 async def cancelled_and_done(rowsets: Sequence[RowSet]) -> None:
     """Cancel rows and return when all are resolved, also where the caller is cancelled meanwhile: their cost must be booked."""
     for rows in rowsets:

@@ -17,7 +17,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from tts.checks import check_complete, check_parameters, check_part
 from tts.errors import ConfigError, HintsKeywords, shown
@@ -86,6 +86,7 @@ STOP_RULES = Registry(
     {
         "cges": "tts.search.stop_rules.cges:CGES",
         "entropy": "tts.search.stop_rules.entropy:Entropy",
+        "first_finish": "tts.search.stop_rules.first_finish:FirstFinish",
         "in_a_row": "tts.search.stop_rules.in_a_row:InARow",
         "mixture_sprt": "tts.search.stop_rules.mixture_sprt:MixtureSPRT",
         "never": "tts.search.stop_rules.never:Never",
@@ -299,6 +300,10 @@ def as_strategy(function: Callable[[Search], Awaitable[Sequence[Candidate] | Non
 class StopRule(Named, HintsKeywords, ABC):
     """A rule that ends a search before its budget is used up. A subclass defines `should_stop`.
 
+    Attributes:
+        order: In which whole solutions become candidates. "drawn": by their index. "finished": by their tokens, then by their index; all
+            begin at once, and those that go on are written to one length, piece by piece.
+
     Example:
         >>> import tts
         >>> class Third(tts.StopRule):
@@ -309,6 +314,7 @@ class StopRule(Named, HintsKeywords, ABC):
     """
 
     __slots__ = ()
+    order: ClassVar[Literal["drawn", "finished"]] = "drawn"
 
     def needs(self) -> Needs:
         """Return which verifier scores candidates before `should_stop`; by default that of the parameters `verifier` and `aggregate`."""
@@ -316,7 +322,7 @@ class StopRule(Named, HintsKeywords, ABC):
 
     @abstractmethod
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
-        """Return a decision on the candidates so far, in index order. It must depend on these alone. None: continue."""
+        """Return a decision on the candidates so far, in the rule's order. It must depend on these alone. None: continue."""
         ...
 
 

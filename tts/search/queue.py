@@ -7,13 +7,15 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Self
+from typing import Literal, Self
 
 from tts.backends.base import Sampling
 from tts.search.ends import Stops, Tokens, Until
 from tts.search.lengths import MOST_ROWS, NO_CAP
 from tts.thoughts import ThoughtMarks
 from tts.types import Trajectory
+
+Order = Literal["drawn", "finished", "arrived"]
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +76,8 @@ class RowQueue:
         scratch: whether they are of a rollout. width: most rows of a wave; 1 where each is judged before the next.
         redraw: whether a row that failed is drawn anew.
         distinct: the number of different trajectories among the parents. A wave is planned by the longest of them.
+        order: In which rows are handed on. "drawn": none before an earlier one. "finished": by tokens, then draw; "arrived": as they come,
+            where rows obey no streams. Rows of the last two begin at once, and those that do not begin then never do.
 
     Attributes:
         begun: rows that were begun and not handed on. count: rows that were begun, those that failed left out. given_up: at their limit.
@@ -91,6 +95,7 @@ class RowQueue:
     width: int = MOST_ROWS
     redraw: bool = False
     distinct: int = 1
+    order: Order = "drawn"
     begun: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
     count: int = 0
     given_up: int = 0
@@ -143,6 +148,30 @@ class RowQueue:
         self.begun.extend(rows)
         self.count += len(rows)
         self.last_wave = len(rows)
+        if self.order != "drawn":
+            self.most = self.count
+
+    def pop_over(self, last: QueuedRow, *, ends: bool) -> list[QueuedRow]:
+        """Take out the rows that may be handed on, now that another one was received.
+
+        Rows of finish order have all been written to one length when a call ends; none that goes on is then shorter than one that is over.
+
+        Args:
+            last: The row that was received.
+            ends: Whether it was the last one of its call.
+        """
+        ready: list[QueuedRow] = []
+        if self.order == "drawn":
+            while self.begun and self.begun[0].over:
+                ready.append(self.begun.popleft())
+        elif self.order == "arrived":
+            ready = [last] if last.over else []
+        elif ends:
+            level = min((row.written for row in self.begun if not row.over), default=NO_CAP)
+            ready = sorted((row for row in self.begun if row.over and row.written <= level), key=lambda row: (row.written, row.place))
+        if self.order != "drawn" and ready:
+            self.begun = deque(row for row in self.begun if row not in ready)
+        return ready
 
     def put_back(self, paths: Sequence[Trajectory]) -> None:
         """Put rows that are over, and were handed on, back to the head."""

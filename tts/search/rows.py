@@ -28,7 +28,7 @@ from tts.backends.base import (
     StopCondition,
     sampling_with,
 )
-from tts.backends.reads import cancelled_and_done
+from tts.backends.reads import cancelled_and_done, changed
 from tts.blame import Blame
 from tts.budget.account import Account, Exhausted, Lease
 from tts.budget.budget import RowCost
@@ -39,7 +39,7 @@ from tts.search.costs import Costs
 from tts.search.ends import END, STEP, SearchEnded, Share, Stops, Thought, Tokens, Until
 from tts.search.lengths import MOST_ROWS, NO_CAP
 from tts.search.prompts import Prompts
-from tts.search.queue import QueuedRow, RowQueue
+from tts.search.queue import Order, QueuedRow, RowQueue
 from tts.search.tree import Tree
 from tts.search.waves import PlannedWave, RowSizes, branches_of
 from tts.tasks.base import Task
@@ -91,7 +91,7 @@ class RowCall:
         clock: Callable[[], float],
     ) -> None:
         self.timed_out = False
-        self._rows = rows
+        self._rows = [*rows]
         self._backend = backend
         self._blame = Blame(f"the backend {backend.name!r}", EngineError)
         self._clock = clock
@@ -129,6 +129,18 @@ class RowCall:
         with self._blame:
             for request in self._requests:
                 self._rowsets.append(self._backend.sample(request))
+
+    async def next_row(self, order: Order) -> QueuedRow:
+        """Return the row that is received next: in draw order, or any that has ended, for which this waits."""
+        while order == "arrived":
+            for place, (which, index) in enumerate(self._places[self._received :], start=self._received):
+                if self._rowsets[which].samples[index] is not None:
+                    self._rows.insert(self._received, self._rows.pop(place))
+                    self._places.insert(self._received, self._places.pop(place))
+                    return self._rows[self._received]
+            with self._blame:
+                await changed(self._rowsets)
+        return self._rows[self._received]
 
     async def receive(self) -> Sample:
         """Wait for the next row in draw order, and return what was written of it."""
@@ -300,7 +312,7 @@ class RowRunner:
     # One call -------------------------------------------------------------------------------------------------------------------
 
     async def write(self, queue: RowQueue, *, answered: bool, completed: bool) -> AsyncGenerator[QueuedRow, None]:
-        """Make one call for rows of a queue, and yield those that are over, in draw order: with each, all before it are over.
+        """Make one call for rows of a queue, and yield those that are over, in the queue's order: no row before an earlier one.
 
         Open rows are continued; where there are none, others begin. Closing the generator cancels the rows that are not over.
 
@@ -333,10 +345,11 @@ class RowRunner:
                 self._calls.append(call)
                 try:
                     call.send()
-                    for row in wave.rows:
+                    for place in range(len(wave.rows)):
+                        row = await call.next_row(queue.order)
                         self._take(queue, row, await call.receive(), timed_out=call.timed_out)
-                        while queue.begun and queue.begun[0].over:  # the rows at the head are handed on
-                            yield queue.begun.popleft()
+                        for over in queue.pop_over(row, ends=place + 1 == len(wave.rows)):
+                            yield over
                 except BaseException:
                     await call.cancel()
                     raise
@@ -421,6 +434,9 @@ class RowRunner:
         """Return rows that did not start, or did not go on, to what they were."""
         if wave.goes_on:
             self._keep_scores(rows, wave.cost)
+            for row in rows if queue.order == "finished" and rows is wave.rest else ():
+                self.give_up(row)  # it would fall behind the others
+                queue.given_up += 1
         else:
             queue.give_back(rows)
         wave.rest.clear()
@@ -487,7 +503,7 @@ class RowRunner:
         if isinstance(queue.until, Tokens) and row.written >= queue.until.count and self.sizes.uncapped(queue, row) > 0:
             return True
         path = row.path
-        row.short += row.written - before < min(row.room, self.sizes.portion) // 2
+        row.short += row.written - before < min(row.room, self.sizes.portion_of(queue, before)) // 2
         capped = self.sizes.left_of(queue, row) <= 0 or row.written == before or row.short >= _SHORT
         late = timed_out and queue.until is END
         queue.given_up += row.written >= row.limit
@@ -542,7 +558,7 @@ class RowRunner:
 
     # What is written in one go --------------------------------------------------------------------------------------------------
 
-    def queue(
+    def queue(  # noqa: PLR0913 - what the rows of one request have in common
         self,
         parents: Sequence[Trajectory],
         most: int | None,
@@ -553,6 +569,7 @@ class RowRunner:
         scratch: bool = False,
         width: int = MOST_ROWS,
         redraw: bool = False,
+        order: Order = "drawn",
     ) -> RowQueue:
         """Return the queue of `most` rows after each parent, first children of all before second ones; open rows of before lead it."""
         if isinstance(until, Share):
@@ -561,7 +578,7 @@ class RowRunner:
         rows = None if most is None else most * len(parents)
         marks = parents[0].marks if parents else THINK
         distinct = len({t.node for t in parents})
-        made = RowQueue(turns, rows, until, sampling or self.sampling, model, marks, scratch, width, redraw, distinct)
+        made = RowQueue(turns, rows, until, sampling or self.sampling, model, marks, scratch, width, redraw, distinct, order)
         if not redraw and any(t.parent is not None for t in parents):
             # rows that cost no sample begin first: paths go on before copies of them branch off
             waiting = made.take(min(rows or 0, len(parents)))  # in later turns every row is a further branch

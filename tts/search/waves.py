@@ -39,6 +39,8 @@ _PATIENCE = 4  # expected lengths that a row may take without being given up
 _SHARE = 0.5  # of what was left when a row began, that it may take in any case
 _RESPONSE = 0.25  # of what is left when a thought is written, that is kept for the response
 _FIRST_WIDTH = 4  # rows to begin with where a time is given
+_PIECE = 16  # tokens that rows of finish order are written together, at least, and
+_PIECE_SHARE = 16  # in which part of their length
 _UNBOUNDED_WIDTH = 64  # rows of a wave where no limit counts rows or tokens
 
 
@@ -70,6 +72,7 @@ class WaveRequest:
         resumes: Whether a row that its cap cuts can be continued.
         held: The tokens that must stay unspent, to bring an open path to its end.
         portion: The most tokens of a row in one call.
+        at_once: Whether all rows that are ever to begin begin now.
     """
 
     goal: Goal
@@ -86,6 +89,7 @@ class WaveRequest:
     resumes: bool = True
     held: int = 0
     portion: int = NO_CAP
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,9 @@ def limit_to_share(cost: RowCost, needed: int, held: int, left: Amounts, shares:
 
 def _size(request: WaveRequest, rows: int, left: Amounts) -> _Size:
     cost, cap = request.cost, request.cap
+    if request.at_once:
+        count = int(min(rows, max(1, payable_rows(cost, request.needed, left))))
+        return _Size(count, cap, 1, "rows of finish order that can be paid to their expected end")
     if request.goes_on:
         return _Size(rows, cap, request.needed, "open rows go on")
     if request.goal is Goal.TOKENS:
@@ -598,6 +605,9 @@ class RowSizes:
         if queue.until is not END:
             return min(sampled, payable_rows(cost, 1, left))
         cap = min(queue.sampling.max_tokens or NO_CAP, self.room(queue.model, parent))
+        if queue.order != "drawn":
+            needed = self.lengths(parent.root_kind).expected(parent.num_tokens) - parent.num_tokens
+            return min(sampled, payable_rows(cost, max(1, min(cap, needed)), left))
         return min(sampled, max(2 * self._begun * completed, payable_rows(cost, cap, left)))
 
     def _request(
@@ -633,8 +643,20 @@ class RowSizes:
             is_completed=completed,
             resumes=self.resumes(queue.model),
             held=held,
-            portion=self.portion,
+            portion=self.portion_of(queue, max((row.written for row in upcoming.rows), default=0)),
+            at_once=queue.order != "drawn",
         )
+
+    def portion_of(self, queue: RowQueue, written: int) -> int:
+        """Return the most tokens of a row in one call; rows of finish order are written to one length, piece by piece.
+
+        Args:
+            queue: The request.
+            written: The tokens that its rows have.
+        """
+        if queue.order == "finished" and self._backends[queue.model].caps.streams and self.resumes(queue.model):
+            return min(self.portion, max(_PIECE, written // _PIECE_SHARE))
+        return self.portion
 
     def cap(self, queue: RowQueue, upcoming: NextRows) -> int:
         """Return the most tokens that a row of the next wave may take."""

@@ -312,6 +312,7 @@ class ProblemRun:
             seed=self.seed,
             decide=None if self.plan.stopping is None else partial(decision_of, self.plan.stopping),
             judged=self._judged,
+            order="drawn" if self.plan.stopping is None else self.plan.stopping.order,
             sampling=self.sampling,
             clock=self.clock,
             on_call=None if self.on_event is None else _reporter(self, self.on_event),

@@ -103,6 +103,7 @@ class OpenAIBackend(Backend):
             template_tokens=capabilities.template_tokens,
             picture_tokens=capabilities.picture_tokens,
             thoughts=THINK if capabilities.reasoning else opened if self.caps.thoughts else None,
+            arrivals=True,
             capability_hint=self._capability_hint,
             notes=self._notes,
         )

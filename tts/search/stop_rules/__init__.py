@@ -9,6 +9,7 @@ from tts.lazy import lazy_exports
 if TYPE_CHECKING:
     from tts.search.stop_rules.cges import CGES as CGES
     from tts.search.stop_rules.entropy import Entropy as Entropy
+    from tts.search.stop_rules.first_finish import FirstFinish as FirstFinish
     from tts.search.stop_rules.in_a_row import InARow as InARow
     from tts.search.stop_rules.mixture_sprt import MixtureSPRT as MixtureSPRT
     from tts.search.stop_rules.never import Never as Never
