@@ -155,7 +155,8 @@ BY_TOKENS = frozenset(  # refused on functions
 )  # fmt: skip
 OWN = "random calls"  # the strategy of this file
 STOP_RULES = (
-    "entropy(threshold=0.5, least=2)", "in_a_row(k=2)", "mixture_sprt", "never", "posterior", "posterior(threshold=0.7)", "sprt",
+    "entropy(threshold=0.5, least=2)", "first_finish(k=2)", "in_a_row(k=2)", "mixture_sprt", "never", "posterior",
+    "posterior(threshold=0.7)", "sprt",
     "unanimous(window=2)", "unanimous(window=3)",
 )  # fmt: skip
 STOP_RULES_BY_SCORE = ("cges", "cges(threshold=0.8, answers=3)", "pandora(price=0.01)", "reasc", "score_threshold(threshold=0.7)")

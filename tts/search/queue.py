@@ -151,8 +151,8 @@ class RowQueue:
         if self.order != "drawn":
             self.most = self.count
 
-    def pop_over(self, last: QueuedRow, *, ends: bool) -> list[QueuedRow]:
-        """Take out the rows that may be handed on, now that another one was received.
+    def pop_over(self, last: QueuedRow, *, ends: bool) -> Iterator[QueuedRow]:
+        """Take out, one by one, the rows that may be handed on, now that another one was received.
 
         Rows of finish order have all been written to one length when a call ends; none that goes on is then shorter than one that is over.
 
@@ -163,15 +163,15 @@ class RowQueue:
         ready: list[QueuedRow] = []
         if self.order == "drawn":
             while self.begun and self.begun[0].over:
-                ready.append(self.begun.popleft())
+                yield self.begun.popleft()
         elif self.order == "arrived":
             ready = [last] if last.over else []
         elif ends:
             level = min((row.written for row in self.begun if not row.over), default=NO_CAP)
             ready = sorted((row for row in self.begun if row.over and row.written <= level), key=lambda row: (row.written, row.place))
-        if self.order != "drawn" and ready:
-            self.begun = deque(row for row in self.begun if row not in ready)
-        return ready
+        for row in ready:
+            self.begun.remove(row)
+            yield row
 
     def put_back(self, paths: Sequence[Trajectory]) -> None:
         """Put rows that are over, and were handed on, back to the head."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.experiments.pools import written
+from tts.errors import ConfigError
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_search import RecordedSearch, ReplayOutcome
 from tts.search.parts import STOP_RULES
@@ -60,9 +61,26 @@ def test_every_stop_rule_by_votes_is_replayed_in_one_pass():
     """A rule that reads counts sees the same whether they are kept up to date or made anew."""
     for name in STOP_RULES.names():
         rule = STOP_RULES.get(name)()
+        if rule.order == "finished":  # all samples are begun, whichever it waits for
+            continue
         for seed in range(3):
             of, order = pool(seed), list(range(14))
             search = RecordedSearch(of, parse(f"best_of_n | {rule} | majority"))
             candidates = search._candidates(order)
             first = next((count for count in range(1, 15) if rule.should_stop(candidates[:count]) is not None), 14)
             assert search.prefixes(order, [14])[0].samples == first, name
+
+
+def test_samples_that_are_written_at_once_cost_no_more_than_the_last_one_that_is_waited_for():
+    of = written((0, 1.0, 50), (1, 1.0, 10), (0, 1.0, 40), (1, 1.0, 20), (0, 1.0, 30), (2, 1.0, 20))
+    search = RecordedSearch(of, parse("best_of_n | first_finish(k=3) | majority"))
+    two, six = search.prefixes(range(6), [2, 6])
+    assert (two.stopped_by, two.samples, two.generated_tokens, two.path_tokens) == ("done", 2, 60, 50)
+    assert (six.stopped_by, six.samples, six.generated_tokens, six.path_tokens) == ("first finish", 6, 20 + 10 + 20 + 20 + 20 + 20, 20)
+    assert (six.answer, six.right) == ("answer 1", False)  # of 10, 20 and 20 tokens: 1, 1, 2
+
+
+def test_a_pool_without_counts_of_tokens_is_refused_by_a_rule_that_needs_them():
+    of = written((0, 1.0, 0), (1, 1.0, 0))
+    with pytest.raises(ConfigError, match="first_finish orders samples by their tokens, but those of the problem 'p' have no counts"):
+        RecordedSearch(of, parse("best_of_n | first_finish | majority")).run([0, 1])

@@ -46,8 +46,77 @@ class Upstream:
     bodies: list[dict[str, Any]] = field(default_factory=list)
 
 
+class _Handler(BaseHTTPRequestHandler):
+    """Answers by the script of its server."""
+
+    protocol_version = "HTTP/1.1"
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        known = self.path == "/v1/models"
+        self.send(200, {"object": "list", "data": [{"id": "scripted"}]}) if known else self.send(404, {"error": {"message": "no"}})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path != "/v1/chat/completions":
+            self.send(404, {"error": {"message": "there is no such endpoint"}})
+            return
+        self.server.upstream.bodies.append(body)
+        try:
+            message = probed(body) or self.server.script(body)
+        except Refusal as refusal:
+            self.send(refusal.status, {"error": {"message": refusal.message}}, refusal.headers)
+            return
+        finish, usage = "tool_calls" if message.get("tool_calls") else "stop", used(body, message)
+        if body.get("stream"):
+            self.stream(message, finish, usage)
+            return
+        choice = {"index": 0, "message": {"role": "assistant", "content": None, **message}, "finish_reason": finish}
+        self.send(200, {"choices": [choice], "usage": usage})
+
+    def stream(self, message: dict[str, Any], finish: str, usage: dict[str, int]) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        for delta in deltas(message):
+            self.event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+            self.server.between()
+        self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+        self.event({"choices": [], "usage": usage})
+        self.wfile.write(b"data: [DONE]\n\n")
+        self.close_connection = True
+
+    def send(self, status: int, value: Any, headers: Mapping[str, str] = _NONE) -> None:
+        content = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        for name in headers:
+            self.send_header(name.replace("_", "-"), headers[name])
+        self.end_headers()
+        self.wfile.write(content)
+
+    def event(self, value: Any) -> None:
+        self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
+        self.wfile.flush()
+
+
+class _Server(ThreadingHTTPServer):
+    """A server with its script."""
+
+    daemon_threads = True
+
+    def __init__(self, upstream: Upstream, script: Script, between: Callable[[], None]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.upstream, self.script, self.between = upstream, script, between
+
+
 @contextmanager
-def serving_script(script: Script, between: Callable[[], None] = lambda: None) -> Iterator[Upstream]:  # noqa: C901 - the endpoints of a server
+def serving_script(script: Script, between: Callable[[], None] = lambda: None) -> Iterator[Upstream]:
     """Serve a model whose messages follow a script.
 
     Args:
@@ -55,61 +124,7 @@ def serving_script(script: Script, between: Callable[[], None] = lambda: None) -
         between: Called after each piece of a stream.
     """
     upstream = Upstream("")
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            known = self.path == "/v1/models"
-            self.send(200, {"object": "list", "data": [{"id": "scripted"}]}) if known else self.send(404, {"error": {"message": "no"}})
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            if self.path != "/v1/chat/completions":
-                self.send(404, {"error": {"message": "there is no such endpoint"}})
-                return
-            upstream.bodies.append(body)
-            try:
-                message = probed(body) or script(body)
-            except Refusal as refusal:
-                self.send(refusal.status, {"error": {"message": refusal.message}}, refusal.headers)
-                return
-            finish, usage = "tool_calls" if message.get("tool_calls") else "stop", used(body, message)
-            if not body.get("stream"):
-                choice = {"index": 0, "message": {"role": "assistant", "content": None, **message}, "finish_reason": finish}
-                self.send(200, {"choices": [choice], "usage": usage})
-                return
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("connection", "close")
-            self.end_headers()
-            for delta in deltas(message):
-                self.event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-                between()
-            self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
-            self.event({"choices": [], "usage": usage})
-            self.wfile.write(b"data: [DONE]\n\n")
-            self.close_connection = True
-
-        def send(self, status: int, value: Any, headers: Mapping[str, str] = _NONE) -> None:
-            content = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(content)))
-            for name in headers:
-                self.send_header(name.replace("_", "-"), headers[name])
-            self.end_headers()
-            self.wfile.write(content)
-
-        def event(self, value: Any) -> None:
-            self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
-            self.wfile.flush()
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(upstream, script, between)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     upstream.url = f"http://127.0.0.1:{server.server_address[1]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -99,6 +100,9 @@ class RecordedSearch:
             ConfigError: as `run`.
         """
         order = order[: max(counts, default=0)]
+        if self._stopping is not None and self._stopping.order == "finished":
+            at_once = {count: self._written_at_once(order[:count]) for count in dict.fromkeys(counts)}
+            return [at_once[count] for count in counts]
         is_vote = self._stopping is None and type(self.selection) is Majority  # whose leaders are counted without candidates
         candidates = [] if is_vote else self._candidates(order)
         end, stop = self._stop(candidates) if candidates else (len(order), None)
@@ -110,6 +114,28 @@ class RecordedSearch:
             found[count] = self._outcome(order[:count], candidates, None, leaders, spent[count])
         ended = self._outcome(order[:end], candidates, stop, leaders, spent[end]) if stop is not None and max(counts) >= end else None
         return [found[min(count, end)] if ended is None or count < end else ended for count in counts]
+
+    def _written_at_once(self, order: Sequence[int]) -> ReplayOutcome:
+        """Return the outcome where these samples are written at once, and a stop rule reads them in finish order.
+
+        Each costs its tokens, at most those of the last one that the rule waits for.
+
+        Raises:
+            ConfigError: No sample has a count of tokens.
+        """
+        drawn = self.pool.drawn
+        if order and not any(drawn[i].tokens for i in order):
+            raise ConfigError(
+                f"{self._stopping} orders samples by their tokens, but those of the problem {self.pool.cell.problem!r} have no counts",
+                hint="record tokens with the samples, or choose a stop rule that reads answers",
+            )
+        ends = sorted(order, key=lambda i: drawn[i].tokens)
+        candidates = self._candidates(ends)
+        count, stop = self._stop(candidates)
+        longest = max((drawn[i].tokens for i in ends[:count]), default=0)
+        spent = sum(min(drawn[i].tokens, longest) for i in ends) if stop is not None else sum(drawn[i].tokens for i in ends)
+        outcome = self._outcome(ends[:count], candidates, stop, None, (spent, longest))
+        return dataclasses.replace(outcome, samples=len(order))
 
     def _outcome(
         self, order: Sequence[int], candidates: Sequence[Candidate], stop: StopDecision | None, leaders: Sequence[str | None] | None,
