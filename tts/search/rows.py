@@ -28,6 +28,7 @@ from tts.backends.base import (
     StopCondition,
     sampling_with,
 )
+from tts.backends.metadata import metadata_of
 from tts.backends.reads import cancelled_and_done, changed
 from tts.blame import Blame
 from tts.budget.account import Account, Exhausted, Lease
@@ -594,6 +595,25 @@ class RowRunner:
         if waiting:
             self._interrupted[made.key(parents)] = waiting
         return made
+
+    def queue_to_end(
+        self, parents: Sequence[Trajectory], most: int | None, *, sampling: Sampling, model: str, order: Order, judges: bool
+    ) -> RowQueue:
+        """Return the queue of whole solutions, in the order that a stop rule reads; in draw order failed rows are drawn anew.
+
+        Args:
+            parents: What they continue.
+            most: Solutions of each; None: as many as the budget pays.
+            sampling: The sampling of all.
+            model: The role that writes.
+            order: That of the stop rule. On servers "finished" becomes "arrived".
+            judges: Whether the stop rule needs the score of one before the next begins.
+        """
+        if order == "finished" and metadata_of(self._backends[model]).arrivals:
+            order = "arrived"
+        is_drawn = order == "drawn"
+        width = 1 if judges and is_drawn else MOST_ROWS
+        return self.queue(parents, most, END, sampling=sampling, model=model, width=width, redraw=is_drawn, order=order)
 
     def interrupt(self, queue: RowQueue, parents: Sequence[Trajectory]) -> None:
         """Keep the rows of a queue that are not over, before those that it left waiting; a later request of its kind continues them."""

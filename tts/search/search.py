@@ -45,9 +45,8 @@ from tts.search.ends import (
     Tokens,
     Until,
 )
-from tts.search.lengths import MOST_ROWS
 from tts.search.prompts import Prompts, check_fork, forked
-from tts.search.queue import Order, QueuedRow, RowQueue
+from tts.search.queue import QueuedRow, RowQueue
 from tts.search.rows import RowRunner
 from tts.search.scoring import Scoring
 from tts.search.tree import Tree
@@ -329,7 +328,9 @@ class Search:
         first, barren, free = len(self.candidates), 0, 0
         if not ts:
             return []
-        queue = self._queue_to_end(ts, n, self.rows.sampling_at(temperature, max_tokens, effort, thought_tokens), model)
+        sampling = self.rows.sampling_at(temperature, max_tokens, effort, thought_tokens)
+        queue = self.rows.queue_to_end(ts, n, sampling=sampling, model=model, order=self._order, judges=self._judges)
+        self.notes.timed = self.notes.timed or queue.order == "arrived"
         before = self._spend()
         while not queue.is_done:
             made: list[Trajectory] = []
@@ -351,17 +352,10 @@ class Search:
                 raise SearchEnded("every row failed")
             if n is None and made and not queue.begun:
                 free = self._free_waves(free, before)
-        self._warn_of_short(queue, first, n, ts)
+        if queue.given_up or (n is not None and queue.count < n * len(ts)):
+            why = f"{queue.given_up} were given up for others" if queue.given_up else "budget: the others could not begin at once"
+            self._count_short(queue, first, n, ts, why)
         return self.candidates[first:]
-
-    def _queue_to_end(self, ts: Sequence[Trajectory], n: int | None, sampling: Sampling, model: str) -> RowQueue:
-        """Return the queue of whole solutions, in the order that the stop rule reads."""
-        order: Order = self._order
-        if order == "finished" and metadata_of(self._backends[model]).arrivals:
-            order, self.notes.timed = "arrived", True
-        is_drawn = order == "drawn"
-        width = 1 if self._judges and is_drawn else MOST_ROWS
-        return self.rows.queue(ts, n, END, sampling=sampling, model=model, width=width, redraw=is_drawn, order=order)
 
     def _wave(self, queue: RowQueue) -> aclosing[AsyncGenerator[QueuedRow, None]]:
         """Return the next call for rows of a queue, as a context that yields those that are over."""
@@ -420,13 +414,6 @@ class Search:
         else:
             self.rows.interrupt(queue, ts)
             self._count_short(queue, first, n, ts, end.reason)
-
-    def _warn_of_short(self, queue: RowQueue, first: int, n: int | None, ts: Sequence[Trajectory]) -> None:
-        """Warn of rows that were given up, or never began."""
-        if queue.given_up:
-            self._count_short(queue, first, n, ts, f"{queue.given_up} were given up for others")
-        elif n is not None and queue.count < n * len(ts):
-            self._count_short(queue, first, n, ts, "budget: the others could not begin at once")
 
     def _count_short(self, queue: RowQueue, first: int, n: int | None, ts: Sequence[Trajectory], why: str) -> None:
         """Warn if not all of a fixed number of rows were finished; `first`: the first candidate of these rows."""

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from tts.backends.base import Backend, Sampling
 from tts.budget.budget import Budget
@@ -171,9 +172,9 @@ class Offers:
         given = preset.budget if preset.budget is not None else model.budget
         strategy = preset.strategy if preset.strategy is not None else model.strategy
         verifiers = preset.verifier if preset.verifier is not None else model.verifiers
-        warmth = {} if preset.temperature is None else {"temperature": preset.temperature}
+        draws: dict[str, Any] = {**model.sampling, **({} if preset.temperature is None else {"temperature": preset.temperature})}
         try:
-            sampling = Sampling(**{**model.sampling, **warmth})
+            sampling = Sampling(**draws)
             solver = Solver(self.servers[offer.model].records[0], verifiers, sampling=sampling, keep=self._cache)
             budget = Budget(tokens=self._config.limits.tokens) if given is None else budget_of(given)
             solver.prepared(_ANY_PROBLEM, budget, strategy=strategy).check_plan()
