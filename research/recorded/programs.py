@@ -75,7 +75,8 @@ def verdicts(problem: ProgramProblem, kept: Path) -> list[Verdict]:
         key = hashlib.sha256(json.dumps([problem.name, program, list(problem.tests), HARNESS]).encode()).hexdigest()
         if key not in known:
             known[key] = _verdict(problem, program)
-            with kept.open("a", encoding="utf-8") as file:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+    with kept.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"key": key, **asdict(known[key])}) + "\n")
         found.append(known[key])
     return found
