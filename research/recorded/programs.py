@@ -76,7 +76,7 @@ def verdicts(problem: ProgramProblem, kept: Path) -> list[Verdict]:
         if key not in known:
             known[key] = _verdict(problem, program)
             kept.parent.mkdir(parents=True, exist_ok=True)
-    with kept.open("a", encoding="utf-8") as file:
+            with kept.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"key": key, **asdict(known[key])}) + "\n")
         found.append(known[key])
     return found

@@ -103,6 +103,9 @@ _NUMBER = re.compile(r"-?\$?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?%?")
 _PROSE = re.compile(r"[A-Za-z]{2,}(?:['’][a-z]+)?")
 
 
+_OPEN_END = re.compile(r"(?:(?:^|[\s\d)}])[-+*/^]|[=<>(\[^]|\\(?:cdot|times|div|frac|d?frac|sqrt|boxed|left|pm))\s*$")
+
+
 def last_boxed(text: str) -> str | None:
     r"""Return the content of the `\boxed{…}` or `\fbox{…}` that opens last among those complete and not empty, or None."""
     boxes = _boxes(text)
@@ -269,7 +272,15 @@ def _stated(rest: str) -> str | None:
     if len(line) > _WINDOW:
         return clean(line) or None
     line = _BOLD.sub(r"\1", " ".join(line.split()))
-    return clean(_value_in(_FILLER.sub("", _HOPE.sub("", line).strip(), count=1))) or None
+    stated = clean(_value_in(_FILLER.sub("", _HOPE.sub("", line).strip(), count=1)))
+    ends_there = line.endswith(stated) or line.rstrip("$ ").endswith(stated)
+    return None if ends_there and _breaks_off(stated) else stated or None
+
+
+def _breaks_off(stated: str) -> bool:
+    """Whether a formula ends before its end: in an operator that lacks what follows, or inside of braces. `A+` and `Na+` are whole."""
+    braces = re.sub(r"\\[{}]", "", stated)
+    return _OPEN_END.search(stated) is not None or braces.count("{") > braces.count("}")
 
 
 def _displayed(text: str) -> str | None:

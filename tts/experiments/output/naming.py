@@ -66,10 +66,13 @@ def height_of_names(number: int, look: Look) -> float:
 
 
 def caption(figure: Figure, facts: Sequence[str], look: Look) -> None:
-    """Draw the facts that the figure is based on, below it."""
+    """Draw the facts that the figure is based on, below it; a legend below the panels comes after them."""
     told = textwrap.wrap(" · ".join(facts), int(figure.get_figwidth() * (24 if look.single_column else 19)))
     size = 6.0 if look.single_column else 7.5
     figure.text(0.0, -0.02, "\n".join(told).replace("\u00a0", " "), ha="left", va="top", fontsize=size, linespacing=1.4, color=_SOFT)
+    if look.single_column and figure.legends and look.legend in ("auto", "below"):
+        taken = len(told) * size * 1.4 / 72 / figure.get_figheight()
+        figure.legends[0].set_bbox_to_anchor((0.0, -0.04 - taken), transform=figure.transFigure)
 
 
 def _legend(
