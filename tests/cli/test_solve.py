@@ -316,7 +316,7 @@ def test_explain_says_why_the_strategy_went_on_and_why_it_stopped(solve):
     record = json.loads(solve("3 + 4 - 2", "--budget", "400", "--strategy", "auto | majority", "--explain", "--json").stdout)
     assert record["reasons"] == whys
     plain = solve("3 + 4 - 2", "--budget", "400", "--strategy", "best_of_n(n=2) | majority", "--explain")
-    assert plain.stdout.splitlines()[-1] == "why: best_of_n(n=2) | majority was asked for, and has nothing to decide"
+    assert plain.stdout.splitlines()[-1] == "why: best_of_n(n=2) | majority was asked for, and it ended by: done"
 
 
 def test_the_winning_text_or_the_answer_is_printed_alone(solve):

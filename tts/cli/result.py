@@ -94,7 +94,7 @@ def print_table(solution: Solution, *, explain: bool = False) -> None:
         table.add_row(Text(label), Text(visible(value), style=style))
     console.print(table)
     if explain:
-        reasons = _reasons(solution) or (f"{solution.strategy} was asked for, and has nothing to decide",)
+        reasons = _reasons(solution) or (f"{solution.strategy} was asked for, and it ended by: {solution.stopped_by}",)
         for reason in reasons:
             console.print(Text(f"why: {one_visible_line(reason)}"), soft_wrap=True)
     if solution.failures:

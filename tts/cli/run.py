@@ -254,7 +254,7 @@ def _print_table(store: Store, study: int) -> None:
         count = "all rows" if len(wrong) == len(rows) else f"{len(wrong):,} of {len(rows):,} rows"
         cut = [row for row in wrong if row.generated_tokens and 2 * row.truncated_tokens >= row.generated_tokens]
         if len(cut) == len(wrong):
-            cause = "the budget cut most of what was written short, so give a larger one"
+            cause = "the budget, or max_tokens, cut most of what was written short, so give more"
         else:
             cause = "--dry-run shows how the task reads references"
         warn(f"no answer is right in {count}: {cause}; see {TROUBLES}")

@@ -59,7 +59,10 @@ def reached(
             client.close()
             raise ConfigError(
                 f"the model is {name or 'not named'}, but {url} serves {_several(served) or 'none'}",
-                hint=f"for example --model {_nearest(name, served)}" if served else "start the server with a model",
+                hint=f"for example --model {_nearest(name, served)}; a name of your own: tts models add NAME --url URL --served-as "
+                f"{_nearest(name, served)}"
+                if served
+                else "start the server with a model",
             )
         client.close()
         if not again or time.monotonic() > end:

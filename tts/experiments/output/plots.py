@@ -45,6 +45,10 @@ _RC: Final[dict[str, Any]] = {
     "grid.linewidth": 0.7, "svg.fonttype": "none", "svg.hashsalt": "tts", "pdf.fonttype": 42, "text.parse_math": False,
 }  # fmt: skip
 _INK = "#1A1A1A"
+_HOW_UNIT = {  # what a model's record lacks where a cost is not known
+    "flops": "FLOPs need the model's parameters before the run (tts models add NAME --parameters 8B, or parameters: 8B beside model:)",
+    "usd": "dollars need its prices before the run (tts models add NAME --usd-in 0.15/M --usd-out 0.6/M)",
+}
 _PANEL = (5.2, 3.6)  # inches, of a panel that is alone; its legend comes beside it
 _SMALL = (3.1, 2.4)  # of one among several
 _MOST_BANDS = 5  # more would cover one another: those have whiskers
@@ -176,7 +180,8 @@ def _with_axis(curves: Sequence[Curve], x: str) -> tuple[list[Curve], list[Curve
     shown = [curve for curve in curves if x in curve.costs]
     if not shown:
         known = [name for name in AXES if any(name in curve.costs for curve in curves)]
-        raise ConfigError(f"axis is {x!r}, but no curve of {len(curves)} has it", hint=f"known here: {', '.join(known) or 'none'}")
+        how = f"; {_HOW_UNIT[x]}" if x in _HOW_UNIT else ""
+        raise ConfigError(f"axis is {x!r}, but no curve of {len(curves)} has it", hint=f"known here: {', '.join(known) or 'none'}{how}")
     return shown, [curve for curve in curves if x not in curve.costs]
 
 

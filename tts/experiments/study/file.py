@@ -61,7 +61,10 @@ def _set(data: dict[str, Any], path: str, value: Any, what: str, read: Callable[
     for name in parents:
         places = [below for place in places for below in as_list(place.setdefault(name, {}))]
         if not all(isinstance(place, dict) for place in places):
-            raise ConfigError(f"{what}, but {name} has no keys below it", hint=f"set {name} as a whole")
+            raise ConfigError(
+                f"{what}, but {name} has no keys below it",
+                hint=f"set {name} as a whole, or write it as a mapping; --model-option KEY=VALUE sets one of the model",
+            )
     for place in places:
         place[last] = value if read is None else read(value)
 
