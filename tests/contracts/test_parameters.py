@@ -114,6 +114,7 @@ OPTIONAL_HERE = {
     ("auto", "verifier"),
     ("best_of_n", "thought_tokens"),
     ("cascade", "efforts"),
+    ("cascade", "thought_tokens"),
     ("cascade", "samples"),
     ("cascade", "verifier"),
     ("cges", "answers"),
@@ -140,7 +141,12 @@ OPTIONAL_HERE = {
     ("self_verification", "law"),
     ("self_verification", "max_tokens"),
 }
-LISTS = {("pacore", "widths"), ("cascade", "thresholds"), ("cascade", "efforts")}  # which take a list, or nothing
+LISTS = {
+    ("pacore", "widths"),
+    ("cascade", "thresholds"),
+    ("cascade", "efforts"),
+    ("cascade", "thought_tokens"),
+}  # which take a list, or nothing
 SIGNED = {
     ("score_threshold", "threshold"),
     ("adaptive", "threshold"),

@@ -200,3 +200,38 @@ def test_efforts_are_refused_before_anything_is_spent_where_a_model_takes_none()
 def test_efforts_that_are_no_words_one_a_model_are_refused(efforts: str) -> None:
     with pytest.raises(ConfigError, match="efforts is"):
         parse(f"cascade(efforts={efforts})")
+
+
+class _Limits(ToyBackend):
+    """A toy that takes limits of thoughts, and notes that of each row."""
+
+    caps = dataclasses.replace(ToyBackend.caps, thought_limits=True, thought_switch=True)
+
+    def __init__(self) -> None:
+        super().__init__(ToyLanguage())
+        self.limits: list[int | None] = []
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        self.limits += [request.sampling.thought_tokens] * len(request.rows)
+        return super().sample(request)
+
+
+def test_thinking_is_switched_on_only_where_two_samples_without_it_disagree() -> None:
+    plan = "cascade(models=['policy', 'policy'], samples=[2, 3], thresholds=[1.0], thought_tokens=[0, 50])"
+    seen = Counter[bool]()
+    for seed in range(20):
+        backend = _Limits()
+        end = searched(make_run("3 + 4 - 2 + 9", Budget(samples=9, tokens=5000), plan, backend, seed=seed))
+        assert end.search is not None
+        check_books(end.search)
+        seen[agreed := len(backend.limits) == 2] += 1
+        assert backend.limits == [0] * 2 + ([] if agreed else [50] * 3)
+    assert set(seen) == {True, False}
+    with pytest.raises(CapabilityError, match="thought"):
+        asyncio.run(make_run("3 + 4", Budget(samples=9), plan, ToyBackend()).solve())
+
+
+@pytest.mark.parametrize("limits", ["[0]", "0", "[0, -1]", "[0, 1.5]", "[True, 3]"])
+def test_limits_of_thoughts_that_are_no_whole_numbers_one_a_model_are_refused(limits: str) -> None:
+    with pytest.raises(ConfigError, match="thought_tokens"):
+        parse(f"cascade(models=['policy', 'policy'], samples=[2, 3], thought_tokens={limits})")

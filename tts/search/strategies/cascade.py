@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from tts.backends.base import Sampling
 from tts.checks import Rule, Text, check_parameters
 from tts.errors import ConfigError, shown
 from tts.search.ends import SearchEnded
@@ -50,6 +51,7 @@ class Cascade(Strategy):
         aggregate: step scores to one. temperature: None: the run's.
         efforts: how long the model of each stage thinks, one word a model ("low", "high"), so that one model may be asked with little
             thought first; "" and None: the run's.
+        thought_tokens: The most tokens of a thought, by stage, where the server limits thoughts; 0: no thought; None: the run's limit.
 
     Cost: the samples of all models that are asked, each at its model's price; with a verifier a call each.
     Random: none of its own.
@@ -72,6 +74,7 @@ class Cascade(Strategy):
     aggregate: Aggregate = "last"
     temperature: Temperature | None = None
     efforts: tuple[str, ...] | None = None
+    thought_tokens: tuple[int | None, ...] | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -89,6 +92,14 @@ class Cascade(Strategy):
                     f"efforts is {shown(given)}, but must be a list of {count} words, one a model", hint="'' for the run's effort"
                 )
             object.__setattr__(self, "efforts", tuple(given))
+        if self.thought_tokens is not None:
+            limits: Any = self.thought_tokens
+            if not isinstance(limits, list | tuple) or len(limits) != count or not all(one is None or _is_limit(one) for one in limits):
+                raise ConfigError(
+                    f"thought_tokens is {shown(limits)}, but must be a list of {count} whole numbers of at least 0, one a model",
+                    hint="0 for no thought, None for the run's limit",
+                )
+            object.__setattr__(self, "thought_tokens", tuple(limits))
         if self.verifier is None and any(self._count(i) == 1 and self._threshold(i) > 0 for i in range(count - 1)):
             raise ConfigError(
                 f"samples is {shown(self.samples)}, but one sample always agrees with itself",
@@ -96,13 +107,25 @@ class Cascade(Strategy):
             )
 
     def needs(self) -> Needs:
-        """Its models, efforts of those that are asked with one, and the verifier where one decides."""
-        pressed = {role for role, effort in zip(self.models, self.efforts or (), strict=False) if effort}
+        """Its models, with what each is asked to obey, and the verifier where one decides."""
+        used: dict[str, dict[str, None]] = {role: {} for role in ("policy", *self.models)}
+        for i, role in enumerate(self.models):
+            used[role] |= dict.fromkeys(Sampling(effort=self._effort(i) or "", thought_tokens=self._thought(i)).needs.values())
+        limits = [limit for limit in self.thought_tokens or () if limit is not None]
         return Needs(
-            capabilities=("efforts",) if "policy" in pressed else (),
+            capabilities=tuple(used["policy"]),
             verifiers=() if self.verifier is None else (self.verifier,),
-            models={role: ("efforts",) if role in pressed else () for role in writers(*self.models)},
+            models={role: tuple(used[role]) for role in writers(*self.models)},
+            thought_tokens=max(limits, default=None),
         )
+
+    def _effort(self, i: int) -> str | None:
+        """Return the effort of a stage; None: the run's."""
+        return None if self.efforts is None else self.efforts[i] or None
+
+    def _thought(self, i: int) -> int | None:
+        """Return the limit of a stage's thoughts, in tokens; None: the run's."""
+        return None if self.thought_tokens is None else self.thought_tokens[i]
 
     def _count(self, i: int) -> int | None:
         """Return the samples of a model; None: what the budget pays."""
@@ -117,8 +140,8 @@ class Cascade(Strategy):
         for i, role in enumerate(self.models):
             before, first = first, len(search.candidates)
             try:
-                effort = (self.efforts[i] or None) if self.efforts is not None else None
-                await search.complete([search.root], self._count(i), temperature=self.temperature, effort=effort, model=role)
+                modes: dict[str, Any] = {"effort": self._effort(i), "thought_tokens": self._thought(i)}
+                await search.complete([search.root], self._count(i), temperature=self.temperature, model=role, **modes)
                 score = await self._score(search, search.candidates[first:]) if i + 1 < len(self.models) else math.nan
             except SearchEnded as end:
                 start = first if any(c.answer is not None for c in search.candidates[first:]) else before
@@ -141,6 +164,10 @@ class Cascade(Strategy):
         if self.verifier is not None and verified:
             return Best(verifier=self.verifier, aggregate=self.aggregate)
         return Majority()
+
+
+def _is_limit(value: object) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _numbers(name: str, given: object, count: int, kind: type, between: tuple[float, float], rule: str) -> tuple[Any, ...]:
