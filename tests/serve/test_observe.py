@@ -220,7 +220,7 @@ def test_events_show_the_tree_as_it_grows(tmp_path: Path):
 
 def test_a_stream_tells_progress_before_the_model_answers_and_keeps_alive():
     parts.GATE.clear()
-    models = {"slow": {"backend": "tests.serve.parts:gated", "strategy": "single"}}
+    models = {"slow": {"backend": "tests.serve.parts:gated", "strategy": "best_of_n(n=2) | majority"}}
     with serving(models=models, ping_s=0.05) as server, httpx.Client(timeout=LIMIT_S) as http:
         body = {"model": "slow", "messages": QUESTION, "stream": True}
         with http.stream("POST", f"{url_of(server)}/chat/completions", json=body) as answer:

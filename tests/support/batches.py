@@ -19,6 +19,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx
 
+from tests.support.guard import LIMIT_S
+
 _OVER = ("completed", "failed", "expired", "cancelled")
 
 
@@ -72,7 +74,7 @@ class BatchServer:
 
     def __post_init__(self) -> None:
         self.ids, self.numbers, self.lock = itertools.count(1), itertools.count(), threading.RLock()
-        self.client = httpx.Client(timeout=60)
+        self.client = httpx.Client(timeout=LIMIT_S)
 
     def note(self, name: str) -> None:
         self.events[name] += 1
