@@ -220,7 +220,7 @@ def test_of_hundreds_of_models_some_are_named_and_the_nearest_is_hinted_at() -> 
     with serving(ToyServer(model=names[0], others=names[1:])) as url:
         error, hint = told("--url", url, "--model", "org/model-2777")
     assert error.endswith("org/model-10, org/model-11 and 288 others")
-    assert hint == "hint: for example --model org/model-277"
+    assert hint == "hint: for example --model org/model-277; a name of your own: tts models add NAME --url URL --served-as org/model-277"
 
 
 def test_a_reply_without_an_end_is_not_waited_for() -> None:
@@ -233,7 +233,7 @@ def test_a_model_that_is_not_served_names_those_that_are() -> None:
     with serving(ToyServer(model="org/served")) as url:
         error, hint = told("--url", url, "--model", "org/other")
     assert error == f"error: the model is org/other, but {url} serves org/served"
-    assert hint == "hint: for example --model org/served"
+    assert hint == "hint: for example --model org/served; a name of your own: tts models add NAME --url URL --served-as org/served"
 
 
 @pytest.mark.parametrize(
