@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tts.cli.runs import AsCsv, AsJson, RunStudy, StoreFile
+from tts.cli.runs import AsCsv, AsJson, Columns, RunStudy, StoreFile, columns_of
 from tts.cli.terminal import table_width
 from tts.display import visible
 
@@ -23,12 +23,16 @@ def compare(
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table of the package booktabs.")] = False,
+    columns: Columns = None,
     store: StoreFile = None,
 ) -> None:
     """Compare two strategies on the problems that both have finished, under each budget.
 
     A row has the difference in accuracy with its 95 % interval over problems, its p-value, this p-value adjusted for the number of rows
     (Holm), the problems on which each is better, and McNemar's exact test of them. Seeds of a problem are averaged first.
+
+    The interval is of a bootstrap, and p of a sign-flip test. Near the limit of 5 % one may leave out no difference where the other does
+    not: then call it undecided, or run more problems.
     """
     from tts.errors import ConfigError
     from tts.experiments.api import Study
@@ -36,5 +40,7 @@ def compare(
     forms = [form for form, asked in (("csv", as_csv), ("json", as_json), ("markdown", markdown), ("latex", latex)) if asked]
     if len(forms) > 1:
         raise ConfigError(f"--{forms[0]} and --{forms[1]} were asked for at once, but only one can be", hint="leave one out")
-    text = Study.stored(run, store=store).compare(first, second, form=forms[0] if forms else "text", width=table_width()).rstrip("\n")  # pyright: ignore[reportArgumentType]
+    form: Any = forms[0] if forms else "text"
+    found = Study.stored(run, store=store)
+    text = found.compare(first, second, form, width=table_width(), columns=columns_of(columns)).rstrip("\n")
     typer.echo(text if forms else visible(text))

@@ -125,17 +125,30 @@ def device() -> str:
 
 
 def shown_lines(capabilities: Capabilities) -> list[tuple[str, str]]:
-    """Return the table of a server's capabilities: the strategies that work with them, and those that do not, with what each lacks."""
+    """Return the table of a server's capabilities: the strategies that work with them, and those that do not, with what each lacks.
+
+    Strategies that also score have a row of their own, since they need a verifier beside the server.
+    """
     from tts.search.needs import needs_of
     from tts.search.parts import STRATEGIES
     from tts.search.plan import parse
 
     works: list[str] = []
+    scoring: list[str] = []
     fails: list[str] = []
     for name in STRATEGIES.names():
-        lacking = [need for need in needs_of(parse(name).strategy).capabilities if getattr(capabilities.caps, need) in ("absent", False)]
-        fails.append(f"{name} ({', '.join(lacking)})") if lacking else works.append(name)
-    return [*capabilities.lines(), ("strategies", ", ".join(works)), ("cannot run", ", ".join(fails) or "none")]
+        needs = needs_of(parse(name).strategy)
+        lacking = [need for need in needs.capabilities if getattr(capabilities.caps, need) in ("absent", False)]
+        if lacking:
+            fails.append(f"{name} ({', '.join(lacking)})")
+        else:
+            (scoring if needs.verifiers else works).append(name)
+    return [
+        *capabilities.lines(),
+        ("strategies", ", ".join(works)),
+        ("with a verifier", ", ".join(scoring) or "none"),
+        ("cannot run", ", ".join(fails) or "none"),
+    ]
 
 
 def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> None:

@@ -108,8 +108,9 @@ def show(  # noqa: PLR0913 - the options of the command
     as_json: AsJson = False,
     as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, for the package booktabs.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    columns: Columns = None,
     export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every result to FILE.parquet, .csv or .jsonl instead.")] = None,
-    form: Annotated[str | None, typer.Option(help="With --export, the recorded samples as samples, lm-eval or inspect.")] = None,
+    form: Annotated[str | None, typer.Option(help="With --export, the recorded samples: samples (FILE.jsonl, .csv or .parquet), lm-eval or inspect (.jsonl).")] = None,
     samples: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page of all that the model wrote, with a search: FILE.html.")
     ] = None,
@@ -137,7 +138,7 @@ def show(  # noqa: PLR0913 - the options of the command
         typer.echo(f"{found.samples(samples):,} samples in {samples}")
         return
     chosen: Form = "csv" if as_csv else "json" if as_json else "latex" if as_latex else "markdown" if as_markdown else "text"
-    text = found.table(chosen, width=table_width()).rstrip("\n")
+    text = found.table(chosen, width=table_width(), columns=columns_of(columns)).rstrip("\n")
     typer.echo(visible(text) if chosen == "text" else text)
 
 

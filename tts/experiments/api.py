@@ -231,14 +231,18 @@ class Study(Replayable):
         with self._opened("this is not its final table") as (opened, found):
             return table(opened.results(found.id, drawn=False), rng=np.random.default_rng(SEED))
 
-    def table(self, form: tables.Form = "text", *, width: int = tables.WIDTH) -> str:
+    def table(self, form: tables.Form = "text", *, width: int = tables.WIDTH, columns: Sequence[str] = ()) -> str:
         """Return the final table as "text", "csv", "json", "markdown" or "latex" (of the package booktabs); see `rows`.
 
         Args:
             form: The form.
             width: The characters of a line of the text. A wider table is divided into blocks of columns.
+            columns: The columns to write, in this order, as the text titles them, such as ("strategy", "budget", "accuracy"); (): all.
+
+        Raises:
+            ConfigError: The form or a column is unknown, or columns of CSV or JSON are chosen, which have all.
         """
-        return tables.written(self.rows(), form, width)
+        return tables.written(self.rows(), form, width, columns)
 
     def to_pandas(self) -> Any:
         """Return the final table as a `pandas.DataFrame`, with the columns of `table("csv")`; see `rows`.
@@ -264,9 +268,11 @@ class Study(Replayable):
         with self._opened("this is not the final comparison") as (opened, found):
             return compare_pairs(opened.results(found.id, drawn=False), first, second, rng=np.random.default_rng(SEED))
 
-    def compare(self, first: str, second: str, form: tables.Form = "text", *, width: int = tables.WIDTH) -> str:
+    def compare(
+        self, first: str, second: str, form: tables.Form = "text", *, width: int = tables.WIDTH, columns: Sequence[str] = ()
+    ) -> str:
         """Return `pairs` as a table, in a form of `table`."""
-        return tables.written(self.pairs(first, second), form, width)
+        return tables.written(self.pairs(first, second), form, width, columns)
 
     def curves(self, *, by_group: bool = False) -> list[Curve]:
         """Return accuracy against cost, a curve for each strategy, in order of first appearance.

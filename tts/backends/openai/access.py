@@ -129,12 +129,19 @@ class ServerAccess:
         if self.declared or self.probe == "never":
             mode = {} if self.mode == "auto" else {"mode": self.mode}
             return declared_capabilities(roots(self.url)[0], self.model, {**mode, "extra": self.extra, **dict(self.declared)})
-        known = self.kept.read() if self.probe == "kept" else None
+        known = self._kept_capabilities() if self.probe == "kept" else None
         if known is not None:
             if check_reachable(known, self.url, self.key, min(self.timeout_s, max(0.5, self.probe_s))):
                 return known
             self.kept.drop(f"{self.url} has another version, list of models or context than when it was probed")
         return self.probed(self.probe_s)
+
+    def _kept_capabilities(self) -> Capabilities | None:
+        """Return what is kept of the model; for the only one of a server also what is kept under its name."""
+        known = self.kept.read()
+        if known is not None or self.model:
+            return known
+        return dataclasses.replace(self, model=self.only_model()).kept.read()
 
     def _note_probe(self) -> None:
         LOG.info("probing %s: what it can do is asked once, and kept for a week", self.url)
@@ -158,6 +165,8 @@ class ServerAccess:
                 LOG.info("probed %s: %s", self.url, cost)
         if costs[0].whole:
             self.kept.write(found)
+            if not self.model:  # who names the only model later need not wait again
+                dataclasses.replace(self, model=found.model).kept.write(found)
         else:
             LOG.warning(
                 "the probe of %s was stopped after %.1f s, its time limit: what it had not found by then is not used; "

@@ -32,6 +32,9 @@ _MIXED = ("WrongCount", "DuplicateChoice")  # whose texts may be another row's
 _BYTES_A_TOKEN = (4, 3, 2, 1)
 _MOST_BYTES = 512  # of a token; the longest of known vocabularies have 128 characters
 _PIECES = 4  # of one token at most: servers show it whole, but a proxy may not
+_ENDED_HERE = "rows were ended here before the server reported their tokens: they are charged what was received of them"
+_BROKEN = "replies broke before the server reported their tokens: their rows are charged what was received, or all that was granted"
+_TOGETHER = "the server reports the tokens of several rows in one number: it is divided by the lengths of their texts"
 _SEVERAL = re.compile(r"\bn\b|num_choices", re.IGNORECASE)
 
 
@@ -284,6 +287,7 @@ class ServerCall:
         reply, cap = self._reply, self._cap
         seen = [reply.choices[place].num_visible if place in reply.choices else 0 for place in range(len(self.indexes))]
         if not reply.ended:
+            self._http.estimates[_ENDED_HERE] += 1
             return [(self._received(place), True) for place in range(len(self.indexes))]
         thought = self._capabilities.reasoning or any(choice.reasoned for choice in reply.choices.values())  # which may be hidden
         shown = all(seen[place] or not choice.pieces for place, choice in reply.choices.items()) and not thought
@@ -302,6 +306,7 @@ class ServerCall:
         if shown and sum(seen) == total:
             return [(count, False) for count in seen]
         parts = shares(total, sizes, [cap] * len(seen))
+        self._http.estimates[_TOGETHER] += 1
         return [(cap, True)] * len(seen) if parts is None else [(part, True) for part in parts]
 
     def _unreported(self, place: int, shown: int, *, hidden: bool) -> tuple[int, bool]:
@@ -341,6 +346,7 @@ class ServerCall:
         """Resolve the rows of a call that was cancelled or broke. Rows that had ended before are whole."""
         if self._sent:
             self._read()
+            self._http.estimates[_ENDED_HERE if failed is None else _BROKEN] += 1
         for place in range(len(self.indexes)):
             num_tokens = self._received(place)
             if failed is not None and failed.kind not in _MIXED and place in self._reply.choices and self._error(place, num_tokens) is None:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from tts.budget.budget import Budget
 from tts.display import grid
-from tts.errors import MissingDependency, unknown_name
+from tts.errors import ConfigError, MissingDependency, unknown_name
 from tts.experiments.analysis.comparing import in_points
 from tts.experiments.analysis.curves import AXES
 from tts.experiments.analysis.pairs import PairedRow
@@ -96,32 +96,33 @@ def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
     return flat | record.get("costs", {})
 
 
-def as_text(rows: Rows, width: int = WIDTH) -> str:
+def as_text(rows: Rows, width: int = WIDTH, titles: Sequence[str] = ()) -> str:
     """Return rows as an aligned table. Columns with one value in all rows are listed once, above it.
 
     Args:
         rows: The rows.
         width: The characters of a line; see `text_of`.
+        titles: The columns; see `written`.
     """
-    return text_of(columns(rows), width) if rows else "no results yet"
+    return text_of(columns(rows, titles), width) if rows else "no results yet"
 
 
-def as_markdown(rows: Rows) -> str:
+def as_markdown(rows: Rows, titles: Sequence[str] = ()) -> str:
     """Return rows as a Markdown table. Columns with one value in all rows are listed once, above it."""
     if not rows:
         return "no results yet\n"
-    same, varied = _divide(columns(rows))
+    same, varied = _divide(columns(rows, titles))
     facts = "".join(f"- {title}: {_MARKDOWN.sub(_escaped, value)}\n" for title, value in same.items())
     lines = [list(varied), [":--" if title in _LEFT else "--:" for title in varied]]
     lines += [[_MARKDOWN.sub(_escaped, cell) for cell in cells] for cells in zip(*varied.values(), strict=True)]
     return facts + ("\n" if facts else "") + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def as_latex(rows: Rows) -> str:
+def as_latex(rows: Rows, titles: Sequence[str] = ()) -> str:
     """Return rows as a LaTeX table of the package booktabs. Columns with one value in all rows are comments above it."""
     if not rows:
         return "% no results yet\n"
-    same, varied = _divide(columns(rows))
+    same, varied = _divide(columns(rows, titles))
     body = [[_latex(cell) for cell in cells] for cells in (list(varied), *zip(*varied.values(), strict=True))]
     head, *rest = [f"{' & '.join(cells)} \\\\" for cells in body]
     sides = "".join("l" if title in _LEFT else "r" for title in varied)
@@ -153,43 +154,64 @@ class ShownTable(str):
     html: str
 
     @classmethod
-    def of(cls, rows: Rows, width: int = WIDTH) -> ShownTable:
+    def of(cls, rows: Rows, width: int = WIDTH, titles: Sequence[str] = ()) -> ShownTable:
         """Return rows as `as_text` writes them, and as `as_html` does."""
-        made = cls(as_text(rows, width))
-        made.html = as_html(rows)
+        made = cls(as_text(rows, width, titles))
+        made.html = as_html(rows, titles)
         return made
 
     def _repr_html_(self) -> str:
         return self.html
 
 
-def as_html(rows: Rows) -> str:
+def as_html(rows: Rows, titles: Sequence[str] = ()) -> str:
     """Return rows as an HTML table for notebooks."""
     if not rows:
         return "<p>no results yet</p>"
-    cells = columns(rows)
+    cells = columns(rows, titles)
     return grid(list(cells), zip(*cells.values(), strict=True))
 
 
-def written(rows: Rows, form: Form, width: int = WIDTH) -> str:
+def written(rows: Rows, form: Form, width: int = WIDTH, titles: Sequence[str] = ()) -> str:
     """Return rows of a table as text, CSV, JSON, Markdown or LaTeX.
 
     Args:
         rows: The rows.
         form: The form.
         width: The characters of a line of the text.
+        titles: The columns, in their order, as the text titles them; "accuracy" stands for "accuracy [95 %]". None: all of them.
 
     Raises:
-        ConfigError: another form.
+        ConfigError: Another form, an unknown column, or columns of CSV or JSON, which have all.
     """
     if form not in _FORMS:
         raise unknown_name("form", form, _FORMS)
-    return ShownTable.of(rows, width) if form == "text" else _FORMS[form](rows)
+    if form in _WHOLE:
+        if titles:
+            raise ConfigError(f"columns are given, but {form} always has all", hint="leave them out, or choose text, markdown or latex")
+        return _WHOLE[form](rows)
+    return ShownTable.of(rows, width, titles) if form == "text" else _CHOSEN[form](rows, titles)
 
 
-def columns(rows: Rows) -> dict[str, list[str]]:
-    """Return the cells of a table of at least one row, by column title."""
-    return {title: [" ".join(show(row).split()) for row in rows] for title, show in _COLUMNS[type(rows[0])].items()}
+def columns(rows: Rows, titles: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Return the cells of a table of at least one row, by column title.
+
+    Args:
+        rows: The rows.
+        titles: The columns, as `written` takes them; none: all.
+
+    Raises:
+        ConfigError: A column is unknown.
+    """
+    known = _COLUMNS[type(rows[0])]
+    short = {title.partition(" [")[0].partition(",")[0]: title for title in known}
+    chosen = list(known)
+    if titles:
+        for title in titles:
+            if title not in known and title not in short:
+                raise unknown_name("column", title, [*known])
+        chosen = list(dict.fromkeys(title if title in known else short[title] for title in titles))
+    return {title: [" ".join(known[title](row).split()) for row in rows] for title in chosen}
 
 
 def text_of(columns: Mapping[str, Sequence[str]], width: int = WIDTH) -> str:
@@ -352,6 +374,6 @@ _PAIR: Final[Mapping[str, Callable[[PairedRow], str]]] = {
     "McNemar p": lambda row: f"{row.mcnemar:.3g}",
 }
 _COLUMNS: Final[Mapping[type, Mapping[str, Callable[[Any], str]]]] = {TableRow: _ROW, Point: _POINT, PairedRow: _PAIR}
-_FORMS: Final[Mapping[str, Callable[[Rows], str]]] = {
-    "text": ShownTable.of, "csv": as_csv, "json": as_json, "markdown": as_markdown, "latex": as_latex,
-}  # fmt: skip
+_WHOLE: Final[Mapping[str, Callable[[Rows], str]]] = {"csv": as_csv, "json": as_json}
+_CHOSEN: Final[Mapping[str, Callable[[Rows, Sequence[str]], str]]] = {"markdown": as_markdown, "latex": as_latex}
+_FORMS: Final = ("text", *_WHOLE, *_CHOSEN)
