@@ -55,6 +55,17 @@ def test_two_strategies_are_compared_problem_by_problem(study: Study):
     assert (mirrored.difference.value, mirrored.p) == (pytest.approx(0.45), pytest.approx(small.p))
 
 
+def test_columns_are_chosen_in_any_order_and_by_short_titles(tts: Any, study: Study) -> None:
+    shown = tts("compare", A, B, "--latex", "--columns", "budget,A - B,p")
+    assert shown.exit_code == 0
+    assert r"budget & A - B, points [95 \%] & p \\" in shown.output
+    assert "McNemar" not in shown.output
+    markdown = study.table("markdown", columns=("accuracy", "strategy", "budget"))
+    assert markdown.splitlines()[0] == "| accuracy [95 %] | strategy | budget |"
+    assert "column is 'strategie', but no column has that name" in tts("show", "pairs", "--columns", "accuracy,strategie").output
+    assert "but csv always has all" in tts("show", "pairs", "--csv", "--columns", "accuracy").output
+
+
 def test_the_command_prints_the_comparison(tts: Any, study: Study):
     shown = tts("compare", A, B)
     assert shown.exit_code == 0

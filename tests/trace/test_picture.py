@@ -44,6 +44,17 @@ def test_a_still_tree_is_the_whole_one_and_does_not_move() -> None:
     assert still.count("<circle") == grown.count("<circle")
 
 
+@pytest.mark.parametrize("kind", ["tree", "still", "kv", "budget"])
+def test_colours_need_no_variables_of_css(kind: str) -> None:
+    """Programs that turn pictures into PDF know no variables, and would paint all in black."""
+    picture = searched("beam(n=8) | weighted").trace.to_svg(kind)
+    light, dark = re.search(r"<style>(.*)@media\(prefers-color-scheme:dark\)\{(.*)\}\n</style>", picture, re.DOTALL).groups()
+    assert not re.search(r"(?:fill|stroke):var", light + dark)
+    assert ".page{fill:#fff}" in light
+    assert ".page{fill:#181c22}" in dark
+    assert len(re.findall(r"(?:fill|stroke):#", light)) == len(re.findall(r"(?:fill|stroke):#", dark))
+
+
 def test_the_budget_is_that_of_the_ledger() -> None:
     found = searched("beam(n=8) | weighted")
     shown = texts(found.trace.to_svg("budget"))

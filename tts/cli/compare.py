@@ -14,7 +14,7 @@ First = Annotated[str, typer.Argument(metavar="A", help="A strategy, as tts show
 Second = Annotated[str, typer.Argument(metavar="B", help="Another one.")]
 
 
-def compare(
+def compare(  # noqa: PLR0913 - the options of the command
     first: First,
     second: Second,
     *,

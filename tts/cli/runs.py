@@ -16,6 +16,10 @@ RunStudy = Annotated[str | None, typer.Option("--run", metavar="STUDY", help="A 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. Nothing is spent or written.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Columns = Annotated[
+    str | None,
+    typer.Option(metavar="A,B,…", help="Columns as the table titles them: strategy,budget,accuracy; not of CSV and JSON."),
+]
 
 
 def _trust(context: typer.Context, trusted: bool) -> None:  # noqa: FBT001 - the form of a typer callback
@@ -30,6 +34,11 @@ TrustPlaces = Annotated[
     bool, typer.Option("--trust-places", callback=_trust, help="Let stores and performance models name code: you trust who wrote them.")
 ]
 StoreFile = Annotated[Path | None, typer.Option("--store", metavar="FILE", help="Where results are kept, if not .tts/store.sqlite.")]
+
+
+def columns_of(text: str | None) -> tuple[str, ...]:
+    """Return the column titles of an option."""
+    return () if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def runs(
@@ -110,7 +119,10 @@ def show(  # noqa: PLR0913 - the options of the command
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     columns: Columns = None,
     export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every result to FILE.parquet, .csv or .jsonl instead.")] = None,
-    form: Annotated[str | None, typer.Option(help="With --export, the recorded samples: samples (FILE.jsonl, .csv or .parquet), lm-eval or inspect (.jsonl).")] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(help="With --export, the recorded samples as samples, lm-eval or inspect."),
+    ] = None,
     samples: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page of all that the model wrote, with a search: FILE.html.")
     ] = None,

@@ -42,8 +42,8 @@ def sample(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Draw n samples of each problem, score them, and store them.
 
-    Samples in the store are not drawn again. A larger n is another pool, which begins with the smaller one. The pool is stored as
-    STUDY-pool, or DATASET-pool; --set name=NAME gives it another name.
+    Samples in the store are not drawn again, whichever study drew them, and the runs of a study are not samples of a pool. A larger n is
+    another pool, which begins with the smaller one. The pool is stored as STUDY-pool, or DATASET-pool; --set name=NAME gives another name.
     """
     from tts.errors import ConfigError
     from tts.experiments.analysis.pools import pool_study

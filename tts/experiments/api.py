@@ -419,7 +419,7 @@ class Study(Replayable):
         with self._opened("these are not all its results") as (opened, found):
             if form is None:
                 return export(opened.results(found.id), path)
-            return export_samples(_sampled(opened, found), path, form)
+            return export_samples(_sampled(opened, found), path, form, found.name)
 
     def export_training(
         self,

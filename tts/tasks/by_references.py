@@ -75,7 +75,8 @@ def choose_task(references: Iterable[str | None], where: str) -> TaskChoice | No
     raise ConfigError(
         f"no task was named, and {where} has references of several kinds or of none that a task compares: {told}",
         hint="name the task: task: math compares numbers and LaTeX, task: text words, task: multiple_choice letters; "
-        "of worked solutions keep the final answers",
+        "of worked solutions keep the final answers; a file of several kinds is divided: "
+        "problems: [{dataset: a.jsonl, task: math}, {dataset: b.jsonl, task: text}]",
     )
 
 

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 WIDTH = 640
 LETTER = 20  # height of a letter in units; its mean width is about half of it
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LIGHT = {
+    "page": "#fff", "ink": "#1a1e23", "soft": "#545d68", "line": "#8a939e", "accent": "#1f56c3", "other": "#8a5200", "win": "#08743d",
+    "wash": "#e5ecf5",
+}  # fmt: skip
+_DARK = {
+    "page": "#181c22", "ink": "#e8ebef", "soft": "#a4adb9", "line": "#76818e", "accent": "#86b2ff", "other": "#f2bb5c", "win": "#5fd897",
+    "wash": "#222f42",
+}  # fmt: skip
+_COLOUR = re.compile(r"var\(--(page|ink|soft|line|accent|other|win|wash)\)")
+_COLOURED = re.compile(r"[^{}\n]+\{[^{}]*(?:fill|stroke):var\(--[a-z]+\)[^{}]*\}")
 _STYLE = """\
-:root{--page:#fff;--ink:#1a1e23;--soft:#545d68;--line:#8a939e;--accent:#1f56c3;--other:#8a5200;--win:#08743d;--wash:#e5ecf5}
-@media(prefers-color-scheme:dark){:root{--page:#181c22;--ink:#e8ebef;--soft:#a4adb9;--line:#76818e;--accent:#86b2ff;--other:#f2bb5c;\
---win:#5fd897;--wash:#222f42}}
 .page{fill:var(--page)}
 text{font:20px system-ui,-apple-system,"Segoe UI",Roboto,"Liberation Sans",Arial,sans-serif;fill:var(--ink)}
 .soft{fill:var(--soft)}.win{fill:var(--win)}.accent{fill:var(--accent)}.other{fill:var(--other)}.bold{font-weight:650}
@@ -30,7 +37,17 @@ def document(height: float, title: str, description: str, body: Sequence[str], s
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title description">'
     told = f'<title id="title">{safe(title)}</title>\n<desc id="description">{safe(description)}</desc>'
     page = '<rect class="page" width="100%" height="100%"/>'
-    return "\n".join([head, told, f"<style>\n{_STYLE}{style}</style>", page, *body, "</svg>", ""])
+    return "\n".join([head, told, f"<style>\n{_rules(_STYLE + style)}</style>", page, *body, "</svg>", ""])
+
+
+def _rules(style: str) -> str:
+    """Return rules of CSS with their colours written out, for programs that know no variables; then those of a dark screen."""
+    dark = "".join(_COLOURED.findall(style))
+    return f"{_painted(style, _LIGHT)}@media(prefers-color-scheme:dark){{{_painted(dark, _DARK)}}}\n"
+
+
+def _painted(style: str, colours: Mapping[str, str]) -> str:
+    return _COLOUR.sub(lambda found: colours[found[1]], style)
 
 
 def words(x: float, y: float, text: str, kind: str = "", *, anchor: str = "start") -> str:

@@ -63,6 +63,19 @@ def test_only_the_first_solver_probes() -> None:
         assert asked(server, url, mode="text") > 10  # another question
 
 
+def test_the_only_model_is_probed_once_whether_it_is_named_or_not() -> None:
+    server = ToyServer()
+    with serving(server) as url:
+        ServerAccess.of(registry.resolve("", url)).probed()
+        assert asked(server, url) == 1, "its name was learnt by the probe without one"
+    other = ToyServer()
+    with serving(other) as url:
+        assert asked(other, url) > 10
+        before = len(other.headers)
+        ServerAccess.of(registry.resolve("", url)).capabilities()
+        assert len(other.headers) - before == 2, "the list of models, and whether it is still there"
+
+
 def test_another_version_is_probed_again() -> None:
     server = ToyServer(version="1.0")
     with serving(server) as url:

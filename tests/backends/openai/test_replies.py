@@ -126,6 +126,16 @@ def test_a_solution_says_why_it_is_charged_by_estimates(shows: dict[str, Any], c
     assert [warning for warning in found.warnings if "rows are charged" in warning] == [f"{url}/v1: {cause}"]
 
 
+def test_rows_of_one_call_that_share_a_report_say_so() -> None:
+    with serving(ToyServer(seeds=False)) as url:
+        declared = {"mode": "text", "n": True, "streams": True, "stops": True}
+        record = ModelRecord(name="toy", backend="openai", url=url, capabilities=tuple(declared.items()))
+        with tts.Solver(record, task="arithmetic", strategy="best_of_n(n=4) | majority") as solver:
+            found = solver.solve("3 + 4 - 2", tts.Budget(samples=4))
+    assert found.usage.estimated
+    assert any("the server reports the tokens of several rows in one number" in warning for warning in found.warnings)
+
+
 def test_a_report_is_no_cause_of_a_warning() -> None:
     with serving(Saying(lambda _: message("The answer is 4.", usage={"prompt_tokens": 9, "completion_tokens": 6}))) as url:
         record = ModelRecord(name="toy", backend="openai", url=url, capabilities=(("mode", "chat"), ("usage", True)))

@@ -115,7 +115,7 @@ def test_scores_of_shared_steps_cost_the_same_after_a_round_trip(tmp_path: Path)
 
 def test_an_id_with_half_a_character_is_exported(tmp_path: Path):
     results = [dataclasses.replace(one, cell=dataclasses.replace(one.cell, problem="\ud800")) for one in live("best_of_n(n=2)", 2)[:1]]
-    export_samples([(one, {}) for one in results], tmp_path / "log.eval", "inspect")
+    export_samples([(one, {}) for one in results], tmp_path / "log.eval", "inspect", "one")
     with zipfile.ZipFile(tmp_path / "log.eval") as archive:
         assert "samples/\ufffd_epoch_1.json" in archive.namelist()
 
@@ -131,8 +131,8 @@ def test_what_cannot_be_exported_is_named(study: Study, tmp_path: Path):
         study.export(tmp_path / "x.json", "inspct")
     with pytest.raises(ConfigError, match=r"the form inspect must end in \.json or \.eval"):
         study.export(tmp_path / "x.jsonl", "inspect")
-    with pytest.raises(ConfigError, match="no result has recorded samples, but these are exported"):
-        export_samples([], tmp_path / "x.jsonl", "samples")
+    with pytest.raises(ConfigError, match="no result of the study 'one' has recorded samples, but these are exported"):
+        export_samples([], tmp_path / "x.jsonl", "samples", "one")
 
 
 def test_inspect_reads_its_form(study: Study, tmp_path: Path):

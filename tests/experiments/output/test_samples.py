@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 from pathlib import Path
@@ -43,6 +44,35 @@ def study(tmp_path: Path) -> tts.Study:
     )  # fmt: skip
     made.run(tmp_path / "store.sqlite", progress=False)
     return made
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_tables_have_a_row_for_each_sample(study: tts.Study, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"samples.{ending}"
+    assert study.export(path, "samples") == 8
+    if ending == "csv":
+        with path.open(encoding="utf-8", newline="") as file:
+            rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    else:
+        rows = pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
+    assert len(rows) == 12, "two of each vote, and one of each single"
+    assert {row["text"] for row in rows} == {"The answer is \\boxed{7}."}
+    assert {row["thought"] for row in rows} == {THOUGHT}
+    assert {str(row["tokens"]) for row in rows} == {"12"}
+    assert [int(row["sample"]) for row in rows if row["problem"] == "one" and row["strategy"].startswith("best")] == [0, 1, 0, 1]
+    assert {str(row["correct"]) for row in rows if row["problem"] == "one"} == {"True"}
+    assert json.loads(rows[0]["budget"]) == {"samples": 2}
+
+
+def test_a_study_without_samples_is_named(tmp_path: Path) -> None:
+    (tmp_path / "problems.jsonl").write_text('{"problem": "3 + 4", "answer": "7"}')
+    made = tts.Study(
+        name="bare", models="toy", problems={"dataset": str(tmp_path / "problems.jsonl")}, task="arithmetic", strategies="single",
+        budgets=[60], record={"candidates": False, "texts": False},
+    )  # fmt: skip
+    made.run(tmp_path / "store.sqlite", progress=False)
+    with pytest.raises(ConfigError, match="no result of the study 'bare' has recorded samples"):
+        made.export(tmp_path / "samples.csv", "samples")
 
 
 def test_rows_have_all_that_was_written_and_all_that_says_by_whom(study: tts.Study, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ stands for the text, and the problem's id for the prompt.
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import zipfile
@@ -16,25 +17,34 @@ from pathlib import Path
 from typing import Any, Final
 
 from tts.characters import in_whole_characters
-from tts.errors import ConfigError, unknown_name
+from tts.errors import ConfigError, missing_extra, unknown_name
+from tts.experiments.output.tables import inert
 from tts.experiments.study.record import Result
 from tts.files import replaced, write_json_lines
 from tts.trace.trace import plain_values
 
 # A result with candidates, and what they were imported from, as `store.bodies.source_in` gives it; {}: they were not imported.
 Sampled = tuple[Result, Mapping[str, Any]]
+_SHARED: Final = frozenset(
+    {"problem", "group", "prompt", "reference", "tests", "dataset", "model", "strategy", "budget", "seed"}
+)  # of a row
 _GRADE: Final = {True: "C", False: "I", None: "N"}
 
 
-def export_samples(pool: Iterable[Sampled], path: str | Path, form: str) -> int:
+def export_samples(pool: Iterable[Sampled], path: str | Path, form: str, study: str) -> int:
     """Write recorded samples to a file, and return how many problems there are. An existing file is replaced when all are written.
 
     Args:
-        pool: results with recorded candidates. path: ends in .jsonl, or for "inspect" in .json or .eval.
-        form: "samples": a row a problem, with lists. "lm-eval": `samples_….jsonl` of the harness. "inspect": a log, an epoch a sample.
+        pool: The results with recorded candidates.
+        path: It ends in .jsonl, for "samples" also in .csv or .parquet, or for "inspect" in .json or .eval.
+        form: "samples": a row a problem, with lists; in .csv and .parquet a row a sample. "lm-eval": `samples_….jsonl` of the harness.
+            "inspect": a log, an epoch a sample.
+        study: The name of the study, for messages.
 
     Raises:
-        ConfigError: another form or ending, or no result has candidates. TTSError: the file cannot be written.
+        ConfigError: Another form or ending, or no result has candidates.
+        MissingDependency: Parquet without pyarrow.
+        TTSError: The file cannot be written.
     """
     if form not in _WRITERS:
         raise unknown_name("form", form, _WRITERS)
@@ -44,7 +54,10 @@ def export_samples(pool: Iterable[Sampled], path: str | Path, form: str) -> int:
         raise ConfigError(f"path is {str(path)!r}, but the form {form} must end in {' or '.join(endings)}")
     drawn = [(result, source) for result, source in pool if result.drawn]
     if not drawn:
-        raise ConfigError("no result has recorded samples, but these are exported", hint="draw a pool (tts sample), or export results")
+        raise ConfigError(
+            f"no result of the study {study!r} has recorded samples, but these are exported",
+            hint="draw a pool (tts sample), export results, or name another study of tts runs",
+        )
     with replaced(target) as part:
         write(drawn, part)
     return len(drawn)
@@ -81,6 +94,51 @@ def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
     given = {**row, "scores": scores, "steps": steps, "outcomes": outcomes}
     kept = {"reference"} if row["text"] is not None else set[str]()  # else `answer` might be the reference beside a text
     return {name: value for name, value in given.items() if value not in (None, {}) or name in kept}
+
+
+def _each_sample(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
+    """Yield a flat row for each sample: what the problem has once, and one value of each list."""
+    for result, source in pool:
+        row = _row(result, source)
+        count = len(result.drawn or ())
+        shared = {name: value for name, value in row.items() if name in _SHARED}
+        for place in range(count):
+            own = {name: value[place] for name, value in row.items() if name not in _SHARED and isinstance(value, list)}
+            nested = {
+                f"{kind.removesuffix('s')}_{role}" if kind == "scores" else f"{kind}_{role}": values[place]
+                for kind in ("scores", "steps", "outcomes")
+                for role, values in row.get(kind, {}).items()
+            }
+            yield {**shared, "sample": place, **own, **nested}
+
+
+def _write_each(pool: list[Sampled], path: Path) -> int:
+    """Write a row for each sample as CSV or Parquet. Nested values are JSON."""
+    rows = [
+        {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()} for row in _each_sample(pool)
+    ]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if ".parquet" in path.suffixes:
+        try:
+            import pyarrow as pa
+            from pyarrow import parquet
+        except ImportError as missing:
+            raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
+        whole = {name: [in_whole_characters(one) if isinstance(one := row.get(name), str) else one for row in rows] for name in names}
+        parquet.write_table(pa.table(whole), path)
+        return len(rows)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({name: inert(in_whole_characters(one) if isinstance(one, str) else one) for name, one in row.items()})
+    return len(rows)
+
+
+def _write_samples(pool: list[Sampled], path: Path) -> int:
+    if {".csv", ".parquet"} & set(path.suffixes):
+        return _write_each(pool, path)
+    return write_json_lines((_row(*one) for one in pool), path)
 
 
 def _documents(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
@@ -166,7 +224,7 @@ def _write_log(pool: list[Sampled], path: Path) -> None:
 
 
 _WRITERS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[list[Sampled], Path], int | None]]]] = {
-    "samples": ((".jsonl",), lambda pool, path: write_json_lines((_row(*one) for one in pool), path)),
+    "samples": ((".jsonl", ".csv", ".parquet"), _write_samples),
     "lm-eval": ((".jsonl",), lambda pool, path: write_json_lines(_documents(pool), path)),
     "inspect": ((".json", ".eval"), _write_log),
 }

@@ -229,6 +229,7 @@ class _Runner:
         self._deaths: Counter[str] = Counter()
         self._leased: set[str] = set()
         self._stopped = False
+        self._ending = False
         self._work: asyncio.Task[None] | None = None
         self.unpaid: set[str] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tts-store")
@@ -249,7 +250,7 @@ class _Runner:
         """
         if self._work is None:  # stopped before it began
             return
-        if cancel:
+        if cancel and not self._ending:  # an end under way returns the leases, which nothing may cut short
             self._work.cancel()
         elif self._at:
             self._progress.ending = len(self._at)
@@ -338,6 +339,7 @@ class _Runner:
 
     async def _stop(self) -> None:
         """Cancel running cells, write finished ones, book the cost of the others, and return their leases."""
+        self._ending = True
         for task in self._at.values():
             task.cancel()
         await asyncio.gather(*self._at.values(), return_exceptions=True)
