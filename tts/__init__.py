@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tts.backends.base import Sampling as Sampling
     from tts.backends.function import Answer as Answer
     from tts.backends.function import Ask as Ask
+    from tts.backends.workspace.backend import Workspace as Workspace
     from tts.budget.account import Account as Account
     from tts.budget.budget import Budget as Budget
     from tts.errors import BudgetExceeded as BudgetExceeded

@@ -31,10 +31,12 @@ from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.backends.workspace.backend import Workspace
 from tts.budget.budget import Rates
 from tts.errors import CapabilityError, ConfigError
 from tts.models import registry
 from tts.randomness import hash64
+from tts.tasks.patch import PatchTask
 from tts.types import Message, Prompt
 
 
@@ -365,8 +367,28 @@ class TestVLLMItselfInsideALine(TestVLLMItself):
     step = (" = ", "=", "1")
 
 
-CONTRACTS = {contract.name: contract for contract in (TestToy, TestCallable, TestTransformers, TestEngine, TestOpenAI, TestVLLM)}
-CLASSES = {"ToyBackend", "FunctionBackend", "TransformersBackend", "EngineBackend", "OpenAIBackend", "VLLMBackend"}
+class TestWorkspace(BackendContract):
+    """The toy agent in forks of a folder."""
+
+    name = "workspace"
+    prompts = ("Fix it.", "Mend one.py", "Fix it, please.")
+    step = PatchTask.step_stop
+    max_tokens = 30
+
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path: Path) -> None:
+        self.repo = tmp_path
+        for name, text in (("one.py", "def add(a, b):\n    return a - b\n"), ("two.py", "def top(a, b):\n    return a if a < b else b\n")):
+            (tmp_path / name).write_text(text)
+
+    def make(self) -> Backend:
+        return Workspace(self.repo, agent="toy")
+
+
+CONTRACTS = {
+    contract.name: contract for contract in (TestToy, TestCallable, TestTransformers, TestEngine, TestOpenAI, TestVLLM, TestWorkspace)
+}
+CLASSES = {"ToyBackend", "FunctionBackend", "TransformersBackend", "EngineBackend", "OpenAIBackend", "VLLMBackend", "Workspace"}
 
 
 def test_every_backend_has_a_contract_class() -> None:

@@ -66,6 +66,7 @@ class BackendMetadata:
         arrivals: Whether rows of finish order are taken as they arrive. To write them all to one length would read prompts again.
         capability_hint: returns the hint of the error that refuses a capability. Where it is missing, or returns None or "", the hint
             names backends that have the capability.
+        task: The name of the task that problems have where nobody names one; None: that of the model's record, or free text.
         notes: Returns what a solution should say about its costs, given its usage, in one line each: why rows were charged by estimates.
     """
 
@@ -80,6 +81,7 @@ class BackendMetadata:
     finishes_reads: bool = False
     arrivals: bool = False
     capability_hint: Callable[[str], str | None] | None = None
+    task: str | None = None
     notes: Callable[[Usage], Sequence[str]] = lambda _usage: ()
 
 

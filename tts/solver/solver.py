@@ -15,6 +15,7 @@ from tts.allocator.auto import Auto
 from tts.allocator.default import chosen
 from tts.allocator.shipped import described
 from tts.backends.base import Sampling, sampling_with
+from tts.backends.metadata import metadata_of
 from tts.budget.account import Account, read_limits
 from tts.budget.budget import Budget
 from tts.checks import check_int, check_problem
@@ -295,7 +296,7 @@ class Solver(HintsKeywords):
         Raises:
             ConfigError: the references fit no task.
         """
-        own = None if self._record is None else self._record.task
+        own = self._own_task
         task = self._task.name if isinstance(self._task, Task) else self._task or (None if own == "text" else own)
         problems = with_final_answers(problems, task, "the list of problems")
         if self._task is not None or own not in (None, "text") or any(problem.task is not None for problem in problems):
@@ -396,10 +397,16 @@ class Solver(HintsKeywords):
             return run
         return dataclasses.replace(run, risk=RiskLimit(self._risk, self._thresholds.threshold(run.use)))
 
+    @property
+    def _own_task(self) -> str | None:
+        """The name of the task of problems that name none: that of the policy's record, or of its backend."""
+        policy = self._models["policy"]
+        return policy.task if isinstance(policy, ModelRecord) else metadata_of(policy).task
+
     def _task_of(self, problem: Problem) -> Task:
         chosen = problem.task if problem.task is not None else self._task
         if chosen is None:
-            chosen = (self._record and self._record.task) or "text"
+            chosen = self._own_task or "text"
         return self._cache.task(chosen) if isinstance(chosen, str) else chosen
 
     def close(self) -> None:

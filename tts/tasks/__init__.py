@@ -18,6 +18,7 @@ TASKS = {
     "math": "tts.tasks.math:MathTask",
     "math_verify": "tts.tasks.math_verify:MathVerifyTask",
     "multiple_choice": "tts.tasks.multiple_choice:MultipleChoiceTask",
+    "patch": "tts.tasks.patch:PatchTask",
     "pocket": "tts.tasks.arithmetic.pocket:PocketTask",
     "reasoning_gym": "tts.tasks.reasoning_gym:ReasoningGymTask",
     "text": "tts.tasks.text:TextTask",

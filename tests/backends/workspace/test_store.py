@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random  # noqa: TID251 - moments at which processes are killed
 import signal
 import subprocess
@@ -14,29 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.backends.workspace.agents import git, snapshot
 from tts.backends.workspace.store import StateStore, clean
 from tts.errors import ConfigError, EngineError
+from tts.tasks.patch import patch_key
 
 HOOKS = ("post-checkout", "pre-commit", "post-commit", "reference-transaction", "post-index-change")
-
-
-def git(folder: Path, *arguments: str) -> str:
-    who = ("-c", "user.name=user", "-c", "user.email=user@localhost", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always")
-    return subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
-
-
-def snapshot(folder: Path) -> str:
-    """Return a digest of all files below a folder: names, modes, times of change, contents.
-
-    Times of objects are left out: git renews that of an object that it would write again, so that nobody prunes it.
-    """
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        about = path.lstat()
-        changed = 0 if "objects" in path.parts else about.st_mtime_ns
-        digest.update(f"{path} {about.st_mode} {changed}\n".encode())
-        digest.update(str(path.readlink()).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b"")
-    return digest.hexdigest()
 
 
 @pytest.fixture
@@ -151,17 +133,31 @@ def test_keys_forget_spaces_at_line_ends_and_nothing_else(repo, folder):
         fork = store.fork(store.root)
         (fork.path / "src" / "add.py").write_bytes(text.encode())
         (fork.path / "src" / "add.py").chmod(mode)
-        return store.key(store.commit(fork))
+        return patch_key(store.text_patch(store.commit(fork)))
 
     with StateStore(repo, folder=folder) as store:
         right = "def add(a, b):\n    return a + b\n"
-        assert key(right) == key(right.replace("\n", "  \r\n") + "\n\n")
-        assert key(right) != key(right.replace("    ", "  "))
-        assert key(right) != key(right, 0o755)
-        assert key("def add(a, b): \n    return a - b") == store.key(store.root)
+        same = patch_key("")
+        assert key(right) == key(right.replace("b\n", "b  \n")) == key(right.rstrip()) == key(right.replace("\n", "\r\n"))
+        assert len({same, key(right), key(right.replace("    ", "  ")), key(right, 0o755), key(right + "\n\nadd(1, 2)\n")}) == 5
+        assert key("def add(a, b): \n    return a - b") == key("def add(a, b):\r\n    return a - b\r\n") == same
         fork = store.fork(store.root)
         (fork.path / "data.bin").write_bytes(bytes(range(256)) + b" ")
-        assert store.key(store.commit(fork)) != store.key(store.root)
+        assert patch_key(store.text_patch(store.commit(fork))) != same
+
+
+def test_a_patch_is_text_whatever_is_in_its_files(repo, folder):
+    contents = {"latin.txt": b"caf\xe9\n", "late.txt": b"a" * 9000 + b"\0\n", "dos.txt": b"one\r\ntwo\r\n", "empty": b""}
+    with StateStore(repo, folder=folder) as store:
+        fork = store.fork(store.root)
+        for name, content in contents.items():
+            (fork.path / name).write_bytes(content)
+        patch = store.text_patch(store.commit(fork))
+        assert "\0" not in patch
+        other = store.fork(store.root)
+        (other.path / "one.patch").write_bytes(patch.encode())
+        git(other.path, "apply", "one.patch")
+        assert {name: (other.path / name).read_bytes() for name in contents} == contents
 
 
 def test_settings_of_a_fork_do_not_run(repo, folder):

@@ -12,12 +12,13 @@ settings and hooks are in its folder alone, and no command of the store reads th
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import os
 import shutil
 import stat
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,6 @@ from tts.errors import ConfigError, EngineError
 
 _GITLINK = b"160000"
 _POINTER = "^version https://git-lfs.github.com/spec/v1$"
-_BINARY_BYTES = 8000  # as git: a file with a zero byte in its first part is binary
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,8 @@ class StateStore:
         if not path.is_dir():
             raise ConfigError(f"repo is {str(repo)!r}, but must be a folder", hint="name the folder of a repository")
         self._forks = itertools.count()
+        self._refs = threading.Lock()
+        self._kept: Counter[str] = Counter()  # how often each commit is kept: equal states are one
         source = _Source.read(path, revision, include_changes=include_changes)
         self.untracked = source.untracked
         self.folder, self._lock = _begin(folder or workspaces_folder())
@@ -113,7 +115,9 @@ class StateStore:
         return Checkout(path, state)
 
     def commit(self, fork: Checkout) -> State:
-        """Return the files of a fork as a state. Untracked files belong to it; what `.gitignore` names does not.
+        """Return the files of a fork as a state, that of the fork where none has changed.
+
+        Untracked files belong to it. What `.gitignore` names does not.
 
         The files count, not the commits that a process made in the fork.
 
@@ -127,40 +131,66 @@ class StateStore:
         tree = self._git("write-tree", variables=variables, folder=fork.path).decode().strip()
         if nested := self._gitlinks(tree):
             raise EngineError(f"the fork has another repository in {nested[0]!r}, whose files git does not keep")
-        return self._keep(tree, fork.state.commit)
+        if tree == fork.state.tree:
+            self.keep(fork.state)
+            return fork.state
+        return self._commit_tree(tree, fork.state.commit)
 
     def patch(self, state: State, base: State | None = None) -> bytes:
         """Return the changes from `base` (the root, if None) to a state as `git apply` reads them, binary files too."""
+        return self._diff(state, base or self.root)
+
+    def text_patch(self, state: State) -> str:
+        """Return the changes from the root to a state as text; where they are not UTF-8, every file in git's form for binary files."""
+        patch = self._diff(state, self.root)
+        if b"\0" not in patch:
+            with contextlib.suppress(UnicodeDecodeError):
+                return patch.decode()
+        return self._diff(state, self.root, "-c", f"core.attributesFile={self._git_dir / 'all_binary'}").decode()
+
+    def _diff(self, state: State, base: State, *settings: str) -> bytes:
         options = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
-        return self._git("diff", *options, (base or self.root).tree, state.tree, "--")
-
-    def key(self, state: State) -> str:
-        """Return the normalized key of a state's patch: patches that leave equal files have equal keys.
-
-        Ends of lines, spaces at the end of lines and empty lines at the end of files make no difference, in text files.
-        A state without further changes has the key of the root.
-        """
-        digest = hashlib.sha256()
-        fields = self._git("diff-tree", "-r", "-z", "--no-renames", self.root.tree, state.tree).split(b"\0")
-        for about, path in zip(fields[:-1:2], fields[1::2], strict=True):
-            old_mode, mode, old, new, _ = about.removeprefix(b":").split(b" ")
-            before, after = self._normal_file(old), self._normal_file(new)
-            if (old_mode, before) != (mode, after):
-                parts = (path, mode, b"" if after is None else after)
-                digest.update(b"".join(len(part).to_bytes(8, "big") + part for part in parts))
-        return digest.hexdigest()
+        return self._git(*settings, "diff", *options, base.tree, state.tree, "--")
 
     def states(self) -> list[str]:
         """Return the commits of the states that are kept, sorted."""
         return self._git("for-each-ref", "--format=%(objectname)", "refs/states").decode().split()
 
-    def release(self, part: State | Checkout) -> None:
-        """Remove a fork's folder, or let go of a state. The root stays; what is gone already is no error."""
-        if isinstance(part, Checkout):
-            _remove(part.path)
-            self._index(part.path).unlink(missing_ok=True)
-        elif part.commit != self.root.commit:
-            self._git("update-ref", "-d", f"refs/states/{part.commit}")
+    def release(self, *parts: State | Checkout) -> None:
+        """Remove the folders of forks, and let go of states, each as often as it was committed or kept.
+
+        The root stays. What is gone already is no error.
+        """
+        for fork in (part for part in parts if isinstance(part, Checkout)):
+            _remove(fork.path)
+            self._index(fork.path).unlink(missing_ok=True)
+        with self._refs:
+            free: list[str] = []
+            for commit in (part.commit for part in parts if isinstance(part, State) and part.commit != self.root.commit):
+                self._kept[commit] -= 1
+                if not self._kept[commit]:
+                    free.append(commit)
+                if self._kept[commit] <= 0:
+                    del self._kept[commit]
+            if free:
+                self._git("update-ref", "--stdin", stdin="".join(f"delete refs/states/{commit}\n" for commit in free).encode())
+
+    def keep(self, state: State) -> None:
+        """Keep a state until it is released once more."""
+        with self._refs:
+            self._kept[state.commit] += 1
+            if self._kept[state.commit] == 1:
+                self._git("update-ref", f"refs/states/{state.commit}", state.commit)
+
+    @contextlib.contextmanager
+    def scratch(self) -> Generator[Path]:
+        """Make an empty folder for the block, outside of all forks."""
+        path = self.folder / "scratch" / f"{next(self._forks):06d}"
+        path.mkdir(parents=True)
+        try:
+            yield path
+        finally:
+            _remove(path)
 
     def close(self) -> None:
         """Remove the store with all states and forks."""
@@ -181,20 +211,21 @@ class StateStore:
         _write_lines(self._git_dir / "info" / "exclude", source.exclude)
         if source.objects is not None:
             _write_lines(self._git_dir / "objects" / "info" / "alternates", str(source.objects))
+        _write_lines(self._git_dir / "all_binary", "* binary")
         (self.folder / "indexes").mkdir()
 
     def _root(self, source: _Source, *, include_changes: bool) -> State:
         """Return the root: the revision, with the user's changes where they are included, or the files of a plain folder."""
         if source.commit is not None and not (include_changes and source.changed):
-            tree = self._git("rev-parse", f"{source.commit}^{{tree}}").decode().strip()
-            self._git("update-ref", f"refs/states/{source.commit}", source.commit)
-            return State(source.commit, tree)
+            root = State(source.commit, self._git("rev-parse", f"{source.commit}^{{tree}}").decode().strip())
+            self.keep(root)
+            return root
         variables = {"GIT_WORK_TREE": str(source.top), "GIT_INDEX_FILE": str(self.folder / "indexes" / "root")}
         if source.commit is not None:
             self._git("read-tree", source.commit, variables=variables, folder=source.top)
         what = "--all" if source.commit is None else "--update"
         self._git("add", what, "--", ".", variables=variables, folder=source.top)
-        return self._keep(self._git("write-tree", variables=variables, folder=source.top).decode().strip(), source.commit)
+        return self._commit_tree(self._git("write-tree", variables=variables, folder=source.top).decode().strip(), source.commit)
 
     def _refuse_unusable(self, commit: str) -> None:
         """Refuse trees whose files are elsewhere."""
@@ -214,20 +245,11 @@ class StateStore:
         entries = self._git("ls-tree", "-r", "-z", tree).split(b"\0")
         return [os.fsdecode(entry.partition(b"\t")[2]) for entry in entries if entry.startswith(_GITLINK)]
 
-    def _keep(self, tree: str, parent: str | None) -> State:
+    def _commit_tree(self, tree: str, parent: str | None) -> State:
         options = () if parent is None else ("-p", parent)
-        commit = self._git("commit-tree", tree, *options, stdin=b"state\n").decode().strip()
-        self._git("update-ref", f"refs/states/{commit}", commit)
-        return State(commit, tree, parent)
-
-    def _normal_file(self, blob: bytes) -> bytes | None:
-        """Return a file's content without what makes no difference to `key`, or None for a missing file."""
-        if not blob.strip(b"0"):
-            return None
-        content = self._git("cat-file", "blob", blob.decode())
-        if b"\0" in content[:_BINARY_BYTES]:
-            return content
-        return b"\n".join(line.rstrip() for line in content.split(b"\n")).rstrip(b"\n")
+        state = State(self._git("commit-tree", tree, *options, stdin=b"state\n").decode().strip(), tree, parent)
+        self.keep(state)
+        return state
 
     def _index(self, fork: Path) -> Path:
         return self.folder / "indexes" / fork.name

@@ -1,0 +1,176 @@
+"""Agents: programs that change the files of a folder, and how they are run for one turn.
+
+An agent runs in the folder, with an empty home, and with these variables alone: `PATH`, `LANG`, `VIRTUAL_ENV`, `TMPDIR`, `HOME`, and
+
+- `TTS_PROMPT_FILE`: a file with the task, which is on standard input too;
+- `TTS_SEED`: a whole number, another one in each run, from which an agent that draws at random should draw;
+- `TTS_MAX_TOKENS`: the most tokens that the run may take;
+- `TTS_REPORT_FILE`: where the agent may write, in JSON, its last `message`, its `tokens`, and its `status`;
+- `TTS_SESSION_FILE`: what the agent wrote there is there again when its run goes on from the state that it left.
+
+The status is "finished"; "cut", where the tokens did not suffice; or "turn", where the agent goes on if it is run again. An agent that goes
+on has `resumes`, and is run a turn at a time. Without a report the message is the end of what the agent printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tts.backends.workspace import toy_agent
+from tts.backends.workspace.processes import MOST_OUTPUT, ProcessEnd
+from tts.errors import ConfigError, unknown_name
+
+Status = Literal["finished", "turn", "cut", "failed", "stopped"]
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
+_COMMAND = "command:"
+_MESSAGE = 2000  # characters of output that stand for a message
+_MOST_SESSION = 16 << 20  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A program that changes the files of a folder.
+
+    Attributes:
+        name: The name in results.
+        command: The program and its arguments, which no shell reads.
+        resumes: Whether it is run a turn at a time, with a session that goes on.
+        draws_by_seed: Whether equal files, prompts, seeds and sessions give equal runs.
+        counts_tokens: Whether it reports its tokens, before it acts. Then a run that is stopped before has taken none.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    resumes: bool = False
+    draws_by_seed: bool = False
+    counts_tokens: bool = False
+
+
+TOY = Agent(
+    "toy",
+    (sys.executable, "-I", "-S", str(Path(toy_agent.__file__))),
+    resumes=True,
+    draws_by_seed=True,
+    counts_tokens=True,
+)
+
+
+def find_agent(given: str | Agent) -> Agent:
+    """Return an agent by its name: "toy", or "command:PATH" for a program.
+
+    Raises:
+        ConfigError: There is no such agent, or no such program.
+    """
+    if isinstance(given, Agent):
+        return given
+    if given == TOY.name:
+        return TOY
+    if not given.startswith(_COMMAND):
+        raise unknown_name("agent", given, [TOY.name, f"{_COMMAND}PATH"])
+    path = given.removeprefix(_COMMAND)
+    program = shutil.which(Path(path).absolute() if os.sep in path else path)
+    if program is None:
+        raise ConfigError(f"agent is {given!r}, but {path!r} is no program that can be run", hint="give the path of an executable file")
+    return Agent(given, (program,))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTurn:
+    """What one run of an agent came to.
+
+    Attributes:
+        status: "finished", "turn" and "cut" as the agent says; "failed"; or "stopped", where it was told to stop.
+        message: What it said.
+        tokens: The tokens that it took.
+        session: What it left for its next run.
+        error: Why it failed, as "kind: cause".
+    """
+
+    status: Status
+    message: str
+    tokens: int
+    session: bytes = b""
+    error: str = ""
+
+
+class TurnFiles:
+    """The files beside a folder by which an agent is told its task and reports.
+
+    Args:
+        folder: An empty folder outside of that with the repository's files.
+        prompt: The task.
+        session: What the last run left.
+    """
+
+    def __init__(self, folder: Path, prompt: str, session: bytes) -> None:
+        self.home, self.temporary = folder / "home", folder / "tmp"
+        self.prompt, self.session, self.report = folder / "prompt.txt", folder / "session", folder / "report.json"
+        for place in (self.home, self.temporary):
+            place.mkdir()
+        self.prompt.write_text(prompt, encoding="utf-8", errors="replace")
+        if session:
+            self.session.write_bytes(session)
+
+    def environment(self, seed: int, max_tokens: int) -> dict[str, str]:
+        """Return the whole environment of a run."""
+        passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        return passed_on | {
+            "HOME": str(self.home),
+            "TMPDIR": str(self.temporary),
+            "TTS_PROMPT_FILE": str(self.prompt),
+            "TTS_SESSION_FILE": str(self.session),
+            "TTS_REPORT_FILE": str(self.report),
+            "TTS_SEED": str(seed),
+            "TTS_MAX_TOKENS": str(max_tokens),
+        }
+
+    def read(self, agent: Agent, end: ProcessEnd, max_tokens: int, *, changed: bool) -> AgentTurn:
+        """Return what a run came to.
+
+        Args:
+            agent: The agent.
+            end: How its program ended.
+            max_tokens: The most tokens that it might take.
+            changed: Whether files have changed in the run.
+        """
+        last = end.output.strip()[-_MESSAGE:]
+        report = _read_report(self.report)
+        tokens = report.get("tokens", 0)
+        if type(tokens) is not int or not 0 <= tokens <= max_tokens:
+            return AgentTurn("failed", "", 0, error=f"AgentReport: it reports {str(tokens)[:40]!r} tokens, of at most {max_tokens}")
+        status = report.get("status", "finished")
+        if status not in (("finished", "turn", "cut") if agent.resumes else ("finished", "cut")):
+            return AgentTurn("failed", "", tokens, error=f"AgentReport: it reports the status {str(status)[:40]!r}")
+        if status == "turn":
+            tokens = max(1, tokens)  # so that the next turn has another seed
+        if end.flooded:
+            return AgentTurn("failed", "", tokens, error=f"AgentOutput: it printed more than {MOST_OUTPUT >> 20} MiB")
+        if end.stopped:
+            return AgentTurn("stopped", last, tokens)
+        if end.code != 0 and not changed:
+            return AgentTurn("failed", "", tokens, error=f"AgentFailed: it ended with exit code {end.code}: {_last_line(last)}")
+        session = self.session.read_bytes() if agent.resumes and self.session.is_file() else b""
+        if len(session) > _MOST_SESSION:
+            return AgentTurn("failed", "", tokens, error=f"AgentReport: its session has more than {_MOST_SESSION >> 20} MiB")
+        message = report.get("message")
+        return AgentTurn(status, message if isinstance(message, str) else last, tokens, session)
+
+
+def _read_report(path: Path) -> Mapping[str, Any]:
+    """Return an agent's report; nothing where it has none, or one that cannot be read."""
+    try:
+        report: Any = json.loads(path.read_bytes()[:_MOST_SESSION]) if path.is_file() else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return report if isinstance(report, dict) else {}
+
+
+def _last_line(text: str) -> str:
+    return (text.splitlines() or ["it printed nothing"])[-1].strip()[:200]

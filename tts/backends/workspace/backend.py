@@ -1,0 +1,328 @@
+"""Runs of an agent as a model: `Workspace`, whose states are commits and whose answers are patches."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from tts.backends.base import Backend, Caps, Counters, Finish, Reply, RowSet, Sample, SampleRequest, StopCondition, TaskRows
+from tts.backends.batching import closed_error
+from tts.backends.metadata import BackendMetadata
+from tts.backends.workspace.agents import Agent, AgentTurn, TurnFiles, find_agent
+from tts.backends.workspace.processes import Process
+from tts.backends.workspace.store import Checkout, State, StateStore
+from tts.checks import check_int
+from tts.errors import ConfigError, EngineError
+from tts.randomness import uniform
+from tts.tasks.patch import format_turn
+from tts.threads import in_thread
+from tts.types import Prompt, prompt_text
+
+_SEED_BITS = 53
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkspaceHandle:
+    """A state that an agent left, to go on from.
+
+    Attributes:
+        prompt: The task.
+        state: The files.
+        session: What the agent left for its next run.
+    """
+
+    prompt: str
+    state: State
+    session: bytes = b""
+
+
+class _Rows(TaskRows):
+    """Rows whose agents are stopped as soon as the rows are cancelled or have failed; each row ends when its agent has."""
+
+    __slots__ = ("begun", "lock", "processes")
+
+    def __init__(self, request: SampleRequest, counters: Counters) -> None:
+        super().__init__(request, counters)
+        self.begun: set[int] = set()
+        self.lock = threading.Lock()
+        self.processes: set[Process] = set()  # under way, added and removed by threads
+
+    def cancel(self) -> None:
+        """Stop the agents. Rows that have not begun end at once."""
+        self.cancelled = True
+        for index in set(range(len(self.request.rows))) - self.begun:
+            self.settle(index, Sample("", (), (), "cancelled", None, 0))
+        self._stop()
+
+    def _stop(self) -> None:
+        with self.lock:
+            for process in self.processes:
+                process.stop()
+
+    def track(self, process: Process) -> None:
+        """Note that a program runs for one of the rows."""
+        with self.lock:
+            self.processes.add(process)
+            if self.cancelled or self.done:
+                process.stop()
+
+    def forget(self, process: Process) -> None:
+        """Note that a program has ended."""
+        with self.lock:
+            self.processes.discard(process)
+
+
+@dataclass(slots=True)
+class _Run:
+    """What a row has come to so far."""
+
+    fork: Checkout
+    session: bytes
+    text: str = ""
+    tokens: int = 0
+    error: str = ""
+
+
+class Workspace(Backend):
+    r"""Runs of an agent in forks of a repository, which is only read. A row is a run, its text ends in a patch, and a handle is a commit.
+
+    A fork is a folder with the files of a state. When the agent's run ends, the files are the next state. The repository's own `.git`,
+    files and settings stay as they are. The agent runs as you do: a fork is no sandbox.
+
+    Close it, or use it in a `with` block, to remove its states. Otherwise they are removed when the interpreter ends.
+
+    Args:
+        repo: A folder in a repository of git, or a plain folder.
+        agent: "toy", or "command:PATH" for a program (see `tts.backends.workspace.agents`).
+        revision: The revision that the agents begin from. A plain folder has only `HEAD`.
+        include_changes: Whether changed tracked files belong to what they begin from. Otherwise a repository that has some is refused.
+        jobs: The most agents at once, at least 1. Results do not depend on it.
+
+    Attributes:
+        agent: The agent.
+        store: The states.
+
+    Raises:
+        ConfigError: There is no such agent, or the repository cannot be forked; the error says why.
+
+    Example:
+        >>> import pathlib, tempfile, tts
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "add.py").write_text("def add(a, b):\n    return a - b\n")
+        >>> with tts.Workspace(folder, agent="toy") as workspace:
+        ...     found = tts.solve("Fix add.py", tts.Budget(samples=2), backend=workspace, strategy="best_of_n(n=2) | majority")
+        >>> print(found.answer.splitlines()[-1])
+        +    return a + b
+    """
+
+    name = "workspace"
+    caps = Caps(fork="native", stop_predicate=True)
+    metadata = BackendMetadata(task="patch")
+
+    def __init__(
+        self,
+        repo: str | Path = ".",
+        *,
+        agent: str | Agent,
+        revision: str = "HEAD",
+        include_changes: bool = False,
+        jobs: int = 4,
+    ) -> None:
+        check_int("jobs", jobs, 1, optional=False)
+        self.agent = find_agent(agent)
+        self.store = StateStore(repo, revision, include_changes=include_changes)
+        self.identity = f"workspace {self.agent.name} {self.store.root.tree}"
+        self._jobs = jobs
+        self._waiting: deque[tuple[_Rows, int]] = deque()
+        self._running: dict[asyncio.Task[None], _Rows] = {}
+        self._live: set[WorkspaceHandle] = set()
+        self._closed = False
+        self._remove = weakref.finalize(self, _close, self.store, os.getpid())
+        resumes, by_seed = self.agent.resumes, self.agent.draws_by_seed
+        steps = "native" if resumes else "absent"
+        self.caps = dataclasses.replace(type(self).caps, steps=steps, streams=by_seed, usage=self.agent.counts_tokens)
+
+    @classmethod
+    def from_record(cls, record: object, **options: object) -> Self:
+        """Refuse records: no model is a repository.
+
+        Raises:
+            ConfigError: Always, with what to give instead.
+        """
+        del record, options
+        raise ConfigError(
+            "backend is 'workspace', but a workspace is an object with a repository and an agent",
+            hint="give backend=tts.Workspace('.', agent='toy')",
+        )
+
+    def count(self, prompt: Prompt) -> int:  # noqa: ARG002 - what agents read is counted with their runs
+        """Return 0: no model reads the prompt when it is opened."""
+        return 0
+
+    async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
+        """Return handles at the root; nothing is run."""
+        return [Reply(self._copy(WorkspaceHandle(prompt_text(prompt), self.store.root)), 0) for prompt in prompts]
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        """Run the agent once for each row, at most `jobs` at once. At temperature 0 all have one seed.
+
+        Raises:
+            EngineError: The backend was closed.
+        """
+        if self._closed:
+            raise closed_error()
+        rows = _Rows(request, self.counters)
+        self._waiting.extend((rows, index) for index in range(len(request.rows)))
+        self._start()
+        return rows
+
+    def fork(self, handle: Any, count: int) -> list[Any]:
+        """Return handles of the same state that are released separately."""
+        return [self._copy(handle) for _ in range(count)]
+
+    def release(self, handles: Sequence[Any]) -> None:
+        """Let go of the states of handles."""
+        gone = self._live.intersection(handles)
+        self._live -= gone
+        if not self._closed:
+            self.store.release(*(handle.state for handle in gone))
+
+    async def close(self) -> None:
+        """Stop every agent, fail its row with an EngineError, and remove all states and forks."""
+        self._closed = True
+        waiting, self._waiting = self._waiting, deque()
+        for rows in {*self._running.values(), *(rows for rows, _ in waiting)}:
+            rows.fail(closed_error())
+        if self._running:
+            await asyncio.wait([*self._running])
+        await in_thread(self._remove)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove all states and forks. No search may run any more."""
+        self._closed = True
+        self._remove()
+
+    def _copy(self, handle: WorkspaceHandle) -> WorkspaceHandle:
+        """Return a handle of the same state, which is kept for it."""
+        copy = dataclasses.replace(handle)
+        self.store.keep(copy.state)
+        self._live.add(copy)
+        return copy
+
+    def _start(self) -> None:
+        """Start waiting rows, in order, while there is room."""
+        while self._waiting and len(self._running) < self._jobs:
+            rows, index = self._waiting.popleft()
+            if rows.waits(index):
+                rows.begun.add(index)
+                task = asyncio.get_running_loop().create_task(self._row(rows, index))
+                self._running[task] = rows
+                task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        self._start()
+
+    async def _row(self, rows: _Rows, index: int) -> None:
+        """Run the agent for a row, and resolve it."""
+        try:
+            sample = await in_thread(self._run, rows, index)
+        except (EngineError, OSError) as failure:  # also a full disk
+            cause = failure.cause if isinstance(failure, EngineError) else failure
+            sample = Sample("", (), (), "error", None, 0, error=f"Workspace: {cause}")
+        if sample.handle is not None:
+            self._live.add(sample.handle)
+            if not rows.waits(index):
+                self.release([sample.handle])
+        rows.settle(index, sample)
+
+    def _run(self, rows: _Rows, index: int) -> Sample:
+        """Run the agent in a fork until the row ends, and return the row. This runs in a thread of its own."""
+        request, row = rows.request, rows.request.rows[index]
+        stream = row.stream if request.sampling.temperature else 0
+        run = _Run(self.store.fork(request.handle.state), request.handle.session)
+        self.store.keep(run.fork.state)
+        try:
+            while True:
+                seed = int(uniform(stream, row.position + run.tokens, row.word) * 2**_SEED_BITS)
+                turn = self._turn(rows, run, seed, row.max_tokens - run.tokens)
+                self._add(run, turn)
+                if (finish := _finish(turn, run, request.stop, request.text, row.max_tokens)) is not None:
+                    return self._sample(request.handle.prompt, run, finish)
+        finally:
+            self.store.release(run.fork, run.fork.state)
+
+    def _turn(self, rows: _Rows, run: _Run, seed: int, max_tokens: int) -> AgentTurn:
+        """Run the agent's program once in the row's fork."""
+        with self.store.scratch() as folder:
+            files = TurnFiles(folder, rows.request.handle.prompt, run.session)
+            process = Process(self.agent.command, run.fork.path, files.environment(seed, max_tokens), files.prompt)
+            rows.track(process)
+            try:
+                end = process.wait()
+            finally:
+                rows.forget(process)
+            try:
+                state = self.store.commit(run.fork)
+            except EngineError as failure:
+                turn = files.read(self.agent, end, max_tokens, changed=False)
+                return turn if turn.status == "failed" else dataclasses.replace(turn, status="failed", error=f"Workspace: {failure.cause}")
+            changed = state.tree != run.fork.state.tree
+            self.store.release(run.fork.state)
+            run.fork = dataclasses.replace(run.fork, state=state)
+            return files.read(self.agent, end, max_tokens, changed=changed)
+
+    def _add(self, run: _Run, turn: AgentTurn) -> None:
+        """Add a turn to what a row has come to."""
+        run.session = turn.session
+        run.error = turn.error
+        run.tokens += turn.tokens
+        if turn.status == "cut" and self.agent.resumes:
+            run.text += turn.message
+        elif turn.status != "failed":
+            run.text += format_turn(turn.message, self.store.text_patch(run.fork.state), is_last=turn.status != "turn")
+
+    def _sample(self, prompt: str, run: _Run, finish: Finish) -> Sample:
+        handle = None
+        if finish not in ("error", "cancelled"):
+            handle = WorkspaceHandle(prompt, run.fork.state, run.session)
+            self.store.keep(handle.state)
+        return Sample(run.text, (), (), finish, handle, run.tokens, error=run.error)
+
+
+def _finish(turn: AgentTurn, run: _Run, stop: StopCondition, before: str, max_tokens: int) -> Finish | None:
+    """Return why a row ends after a turn, or None where it goes on.
+
+    Args:
+        turn: The turn.
+        run: What the row has come to, the turn included.
+        stop: Where the row ends.
+        before: The text of the path before the row.
+        max_tokens: The most tokens of the row.
+    """
+    if turn.status in ("failed", "stopped"):
+        return "error" if turn.status == "failed" else "cancelled"
+    if turn.status == "finished":
+        return "eos"
+    if turn.status == "turn" and stop.at_step:
+        return "stop"
+    if turn.status == "turn" and stop.finished is not None and stop.finished(before + run.text):
+        return "answer"
+    return "length" if turn.status == "cut" or run.tokens >= max_tokens else None
+
+
+def _close(store: StateStore, process: int) -> None:
+    """Remove a store in the process that made it: a forked one only shares it."""
+    if os.getpid() == process:
+        store.close()
