@@ -189,7 +189,7 @@ def _of_strategy(name: str) -> Setting:
 
 def _of_selection(name: str) -> Setting:
     made = Setting(f"best_of_n(n=8) | {_SELECTIONS.get(name, name)}")
-    if name in ("genselect", "knockout", "league", "pairwise", "swiss"):
+    if name in ("genselect", "knockout", "league", "pairwise", "pivot", "swiss"):
         return _by_function(replace(made, verifier="judge(votes=1)"), _compares, "a function that compares")
     if name == "codet":
         return _by_function(replace(made, verifier=_VERIFIERS["code"]), _doubles, "a function that writes programs")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,14 +51,20 @@ BASE = "majority"
 
 @dataclass(frozen=True, kw_only=True)
 class AllScores(tts.Selection):
-    """A majority vote that has all candidates scored by every role, so that a pool has all scores."""
+    """A majority vote that has all candidates scored by every role, so that a pool has all scores.
+
+    Args:
+        roles: The roles that score.
+    """
+
+    roles: tuple[str, ...] = tuple(ROLES)
 
     def needs(self) -> Needs:
-        return Needs(verifiers=tuple(ROLES), scores_all=True)
+        return Needs(verifiers=self.roles, scores_all=True)
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Score with every role, and vote."""
-        for role in ROLES:
+        for role in self.roles:
             await search.score([c.trajectory for c in candidates], role)
         return await Majority().select(candidates, search)
 
@@ -99,9 +105,9 @@ def measured(pools: Sequence[ProblemPool], sizes: Sequence[int], draws: int) -> 
     return found
 
 
-def aucs(pools: Sequence[ProblemPool]) -> Iterator[tuple[str, Estimate]]:
-    """Yield each score's AUC among the samples of one problem."""
-    for role, name in NAMES.items():
+def aucs(pools: Sequence[ProblemPool], names: Mapping[str, str]) -> Iterator[tuple[str, Estimate]]:
+    """Yield each score's AUC among the samples of one problem; `names`: by role."""
+    for role, name in names.items():
         rows = [(i, d.scores[role], d.right is True) for i, pool in enumerate(pools) for d in pool.drawn if not np.isnan(d.scores[role])]
         clusters, scores, right = zip(*rows, strict=True)
         yield name, clustered_auc_within(scores, right, clusters, rng=np.random.default_rng(0))
@@ -118,7 +124,7 @@ def page(
     yield f"- Log-probability of the path: `{PATH}`. Plus log-odds: of the process model, `{ROLES['both']}`."
     yield "- deepconf keeps a tenth, as in its paper. Neither it nor borda has the scores of its paper, which take distributions of tokens."
     yield from ("", "## AUC among the samples of one problem", "", "| score | AUC |", "| :-- | :-- |")
-    yield from (f"| {name} | {one.value:.3f} [{one.low:.3f}, {one.high:.3f}] |" for name, one in aucs(pools))
+    yield from (f"| {name} | {one.value:.3f} [{one.low:.3f}, {one.high:.3f}] |" for name, one in aucs(pools, NAMES))
     yield from ("", "## Accuracy", "", f"| selection | {' | '.join(f'N = {size}' for size in sizes)} | difference at N = {sizes[-1]} |")
     yield f"| :-- |{' :-- |' * (len(sizes) + 1)}"
     for name, curves in found.items():
@@ -151,9 +157,9 @@ def main() -> None:
     path, sizes = options.store or default_store(), [size for size in SIZES if size <= options.samples]
     try:
         choices, half = Choices.load(options.choices), max(1, options.limit // 2)
-        chosen_on = _pools(study(choices, "validation", half, options.samples), path, options.jobs)
+        chosen_on = drawn_pools(study(choices, "validation", half, options.samples), path, options.jobs)
         chosen = list(choice(chosen_on, options.draws))
-        pools = _pools(study(choices, "test", options.limit, options.samples), path, options.jobs)
+        pools = drawn_pools(study(choices, "test", options.limit, options.samples), path, options.jobs)
         found = measured(pools, sizes, options.draws)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
@@ -161,7 +167,7 @@ def main() -> None:
     shared.write_page(options.out, "selections.md", page(pools, found, sizes, chosen, asked))
 
 
-def _pools(asked: StudyConfig, path: Path, jobs: int) -> Sequence[ProblemPool]:
+def drawn_pools(asked: StudyConfig, path: Path, jobs: int) -> Sequence[ProblemPool]:
     """Run what a study lacks, and return its pools."""
     number = running.run(asked, path, jobs)
     with Store(path) as store, trust_places():  # the selection of the study is this module's

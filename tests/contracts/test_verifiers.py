@@ -35,6 +35,7 @@ from tts.verifiers.confidence import Confidence
 from tts.verifiers.ensemble import Ensemble
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.genrm import GenRm, MultiAspect
+from tts.verifiers.grader import Grader
 from tts.verifiers.heads import Probe, ProcessVerifier
 from tts.verifiers.judge import Judge
 from tts.verifiers.reward import loading as reward_loading
@@ -261,12 +262,22 @@ class TestMultiAspect(TestGenRm):
         return MultiAspect(aspects=("logic", "Is it short?"), max_tokens=16, prompt_tokens=400)
 
 
+class TestGrader(VerifierContract):
+    """Reads the law of the digits after its question."""
+
+    name = "grader"
+
+    def make(self) -> Verifier:
+        return Grader(prompt_tokens=400, missing=0.999).filled(None, self.backend())
+
+
 CONTRACTS = (
     TestChecker,
     TestCode,
     TestReward,
     TestJudge,
     TestGenRm,
+    TestGrader,
     TestMultiAspect,
     TestEnsemble,
     TestConfidence,
@@ -279,7 +290,7 @@ CONTRACTS = (
 )
 CLASSES = {
     "Checker", "ToyVerifier", "FunctionVerifier", "Code", "Confidence", "Ensemble", "Judge", "ProcessVerifier", "Probe", "Reward",
-    "SelfEvaluation", "Rules", "GenRm", "MultiAspect",
+    "SelfEvaluation", "Rules", "GenRm", "Grader", "MultiAspect",
 }  # fmt: skip
 
 
@@ -292,7 +303,7 @@ def test_every_verifier_has_a_contract_class() -> None:
     assert missing(VERIFIERS, [contract.name for contract in CONTRACTS if contract.name]) == []
     for module in pkgutil.walk_packages(tts.verifiers.__path__, "tts.verifiers."):
         importlib.import_module(module.name)
-    bases = {"Verifier", "_HeadVerifier", "ReplyingVerifier", "VerdictVerifier"}
+    bases = {"Verifier", "AskingVerifier", "_HeadVerifier", "ReplyingVerifier", "VerdictVerifier"}
     assert {one.__name__ for one in descendants(Verifier) if one.__module__.startswith("tts.")} - bases == CLASSES
     assert set(classes_with("verifiers", ("score",)).values()) <= CLASSES | bases
     for name in VERIFIERS.names():

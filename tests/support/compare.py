@@ -165,7 +165,7 @@ SELECTIONS_BY_SCORE = (
     "best", "best(aggregate='min')", "best_of_majority(k=2)", "borda", "codet", "deepconf(keep=50.0)", "hierarchical",
     "majority_of_bests", "pessimistic", "rpc", "weighted", "weighted(aggregate='prod')",
 )  # fmt: skip
-SELECTIONS_BY_PAIRS = ("genselect", "knockout", "league(opponents=2)", "pairwise(most=3)", "swiss(matches=2)")
+SELECTIONS_BY_PAIRS = ("genselect", "knockout", "league(opponents=2)", "pairwise(most=3)", "pivot(k=1)", "swiss(matches=2)")
 SIZES: Mapping[str, Callable[[random.Random], float]] = {
     "tokens": lambda rng: rng.choice((rng.randint(1, 300), 30, 100, 300, 1000, 3000)),
     "generated_tokens": lambda rng: rng.choice((rng.randint(1, 300), 30, 100, 300, 1000)),

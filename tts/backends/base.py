@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from tts.backends.finite import clean_logprobs, clean_spreads
 from tts.backends.metadata import BackendMetadata, capability_hint
-from tts.backends.prompt_logprobs import PromptLogprobs
+from tts.backends.prompt_logprobs import PromptLogprobs, Top
 from tts.budget.budget import Rates
 from tts.characters import in_whole_characters
 from tts.errors import CapabilityError, ConfigError, HintsKeywords, shown
@@ -60,6 +60,7 @@ class Caps:
         score: log-probabilities of given text. next_logprobs: of given next tokens. hidden: last hidden states.
         prompt_logprobs: of every token of a prompt. logprobs: of sampled tokens. token_ids: whether samples carry token ids.
         spreads: `Spread` of each token's distribution, which takes all logits. tops: at least `Spread.top` of it.
+        top_texts: Whether `Sample.tops` are given: the most likely tokens at each place, by their texts.
         sampling_logprobs: log-probabilities of sampled tokens under the law that drew them.
         streams: whether rows obey their streams; if not, solutions are not reproducible.
         stop_predicate: whether a row ends where `StopCondition.finished` returns True.
@@ -89,6 +90,7 @@ class Caps:
     logprobs: bool = False
     spreads: bool = False
     tops: bool = False
+    top_texts: bool = False
     sampling_logprobs: bool = False
     token_ids: bool = False
     streams: bool = False
@@ -251,6 +253,7 @@ class SampleRequest:
         text: of the path, after the prompt.
         spreads: whether `Sample.spreads` are wanted.
         sampling_logprobs: whether `Sample.sampling_logprobs` are wanted.
+        tops: Whether `Sample.tops` are wanted.
         rereads: whether a row whose reply broke may read its input again within its grant; grants of flops and usd cover one reading.
     """
 
@@ -262,6 +265,7 @@ class SampleRequest:
     spreads: bool = False
     rereads: bool = True
     sampling_logprobs: bool = False
+    tops: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +285,7 @@ class Sample:
             where requested, or empty.
         lost_tokens: of `num_tokens`, those of earlier replies that broke, which are not part of the path.
         retry_s: seconds after which the server of a row that failed asked to be called again; 0: it named none.
+        tops: The most likely tokens at each place, one tuple a token, with `caps.top_texts` and where requested, or empty.
     """
 
     text: str
@@ -296,6 +301,7 @@ class Sample:
     lost_tokens: int = 0
     sampling_logprobs: tuple[float, ...] = ()
     retry_s: float = 0.0
+    tops: tuple[tuple[Top, ...], ...] = ()
 
 
 @dataclass(slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,6 +41,24 @@ class PromptLogprobs:
     logprobs: NDArray[np.float64]
     tops: tuple[tuple[Top, ...], ...] = ()
     behind: tuple[Top, ...] = ()
+
+
+def law_of_tops(tops: Sequence[Top], tokens: Sequence[str]) -> tuple[list[float], float]:
+    """Return the log-probabilities of tokens, -inf for those that are not shown, and the most probability that these have together.
+
+    None that is not shown is more likely than the last one that is, and together they have no more than all shown ones leave.
+
+    Args:
+        tops: The most likely tokens at one place; () where none are known.
+        tokens: The texts of the tokens that are asked for.
+    """
+    shown: dict[str, float] = {}
+    for top in tops:
+        shown[top.text] = float(np.logaddexp(shown.get(top.text, -math.inf), top.logprob))
+    unseen = sum(token not in shown for token in tokens)
+    likely = np.exp([top.logprob for top in tops])
+    missing = min(unseen * float(likely.min(initial=1.0)), max(0.0, 1.0 - float(likely.sum()))) if unseen else 0.0
+    return [shown.get(token, -math.inf) for token in tokens], missing
 
 
 def check_top(top: Any) -> int:

@@ -130,6 +130,7 @@ SELECTIONS = Registry(
         "medoid": "tts.search.selections.medoid:Medoid",
         "pairwise": "tts.search.selections.pairwise:Pairwise",
         "pessimistic": "tts.search.selections.pessimistic:Pessimistic",
+        "pivot": "tts.search.selections.pivot:Pivot",
         "rpc": "tts.search.selections.rpc:Rpc",
         "selective": "tts.search.selections.selective:Selective",
         "shortest": "tts.search.selections.shortest:Shortest",

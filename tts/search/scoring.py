@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Backend, Reply, Row, RowSet, SampleRequest, Sampling, StopCondition
+from tts.backends.base import Backend, Reply, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.capabilities import text_bound
 from tts.backends.finite import clean_law
+from tts.backends.prompt_logprobs import law_of_tops
 from tts.backends.reads import cancelled_and_done, read
 from tts.blame import Blame
 from tts.budget.account import Exhausted, Lease
@@ -480,6 +481,16 @@ class MeteredCalls:
 
     async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str | None, ...]]:
         """See `Calls.replies`."""
+        samples = await self._sampled(prompts, votes, max_tokens, sampling)
+        found = [tuple(None if sample.finish == "error" else sample.text for sample in of_prompt) for of_prompt in samples]
+        for prompt, replies in zip(prompts, found, strict=True):
+            self._keep(Judgement("", prompt_text(prompt_in_whole_characters(prompt)), replies))
+        return found
+
+    async def _sampled(
+        self, prompts: Sequence[Prompt], votes: int, max_tokens: int, sampling: Sampling, *, tops: bool = False
+    ) -> list[list[Sample]]:
+        """Return `votes` rows for each prompt."""
         left = self.seconds_left()
         prompts = [prompt_in_whole_characters(prompt) for prompt in prompts]
         handles = await self._opened(prompts, votes * max_tokens)
@@ -490,7 +501,7 @@ class MeteredCalls:
                 rows = tuple(Row(hash64("reply", self._stream, str(prompt), draw), 0, max_tokens) for draw in range(votes))
                 # a prompt that is read again would pass the bound
                 with self._blame:
-                    rowsets.append(self._backend.sample(SampleRequest(handle, rows, sampling, StopCondition(), rereads=False)))
+                    rowsets.append(self._backend.sample(SampleRequest(handle, rows, sampling, StopCondition(), rereads=False, tops=tops)))
             with self._blame:
                 samples = [[await rows.row(draw) for draw in range(votes)] for rows in rowsets]
         finally:
@@ -502,10 +513,7 @@ class MeteredCalls:
                 self._backend.release(handles)
         if any(sample.finish == "cancelled" for of_prompt in samples for sample in of_prompt):
             raise Exhausted("seconds")
-        found = [tuple(None if sample.finish == "error" else sample.text for sample in of_prompt) for of_prompt in samples]
-        for prompt, replies in zip(prompts, found, strict=True):
-            self._keep(Judgement("", prompt_text(prompt), replies))
-        return found
+        return samples
 
     def _keep(self, judgement: Judgement) -> None:
         """Keep what came of a prompt, here and in the whole that this is a part of."""
@@ -525,6 +533,15 @@ class MeteredCalls:
         finally:
             self._backend.release(handles)
         return clean_law(laws).reshape(len(handles), len(tokens))
+
+    async def bounded_choices(self, prompts: Sequence[Prompt], tokens: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """See `Calls.bounded_choices`."""
+        if self._backend.caps.next_logprobs != "absent":
+            laws = await self.choices(prompts, tokens)
+            return laws, np.where(np.isnan(laws).any(axis=1), 1.0, 0.0)
+        samples = await self._sampled(prompts, 1, 1, Sampling(), tops=True)
+        laws = [law_of_tops(sample.tops[0] if sample.tops else (), tokens) for (sample,) in samples]
+        return clean_law([law for law, _ in laws]).reshape(len(prompts), len(tokens)), np.array([missing for _, missing in laws])
 
     def count(self, prompt: Prompt) -> int:
         """See `Calls.count`."""

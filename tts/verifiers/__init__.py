@@ -13,6 +13,7 @@ VERIFIERS = Registry(
         "confidence": "tts.verifiers.confidence:Confidence",
         "ensemble": "tts.verifiers.ensemble:Ensemble",
         "genrm": "tts.verifiers.genrm:GenRm",
+        "grader": "tts.verifiers.grader:Grader",
         "judge": "tts.verifiers.judge:Judge",
         "multi_aspect": "tts.verifiers.genrm:MultiAspect",
         "probe": "tts.verifiers.heads:Probe",

@@ -128,6 +128,14 @@ class Calls(Protocol):
         """Return the log-probabilities [prompts, tokens] of next tokens after prompts of the verifier's own."""
         ...
 
+    async def bounded_choices(self, prompts: Sequence[Prompt], tokens: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the same, and for each prompt [prompts] the most probability that the tokens have together beyond what is shown.
+
+        A model that gives any next token's log-probability shows all, and the bound is 0. A server that shows the most likely tokens
+        alone writes one token for it; a token of `tokens` that it does not show has -inf.
+        """
+        ...
+
     def count(self, prompt: Prompt) -> int:
         """Return the number of tokens of a prompt; no model is called."""
         ...

@@ -13,7 +13,7 @@ from tts.checks import Text
 from tts.types import Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, ListChoice, PairComparison, StepScores, Traits
 from tts.verifiers.lenient_json import read_objects
-from tts.verifiers.replying import ReplyingVerifier, asking, mean
+from tts.verifiers.replying import ReplyingVerifier, asking, compare_in_both_orders, mean
 
 _SCALE = 10
 _CHOICE = re.compile(r"(?:(?:solution|reply)\s+)?#?(\d{1,6})[.!]?", re.IGNORECASE)
@@ -107,12 +107,11 @@ class Judge(ReplyingVerifier):
 
     async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
         """Return for each pair how far the first is better, the mean of both orders; NaN if an order has no parsable reply."""
-        prompts: list[Prompt] = []
-        for a, b in pairs:
-            for first, second in ((a, b), (b, a)):
-                prompts.append(asking(self.pair_question, problem, ("Solution A", first.judged_text), ("Solution B", second.judged_text)))
-        shares = list(map(mean, await self.replies_to(prompts, lambda reply: read_verdict(reply, "better"), calls)))
-        return [(one + 1 - other) / 2 for one, other in zip(shares[::2], shares[1::2], strict=True)]
+
+        async def verdicts(prompts: list[Prompt]) -> list[float]:
+            return list(map(mean, await self.replies_to(prompts, lambda reply: read_verdict(reply, "better"), calls)))
+
+        return await compare_in_both_orders(self.pair_question, problem, pairs, verdicts)
 
     async def choose(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls, by: str) -> list[float]:
         """Return the share of replies that name each trajectory, over both orders; NaN for all if no reply can be read."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Self, TypeVar
 
@@ -12,7 +12,7 @@ from tts.backends.base import Backend, Sampling
 from tts.checks import Text, number, whole
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord
-from tts.types import Message, Problem, Prompt
+from tts.types import Message, Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, Traits, Verifier
 
 T = TypeVar("T")
@@ -21,20 +21,16 @@ MOST_VOTES, _MOST_TOKENS = 1024, 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyingVerifier(Verifier):
-    """The parameters of such a verifier. A path whose prompt is longer than `prompt_tokens` is not truncated: its score is NaN.
+class AskingVerifier(Verifier):
+    """The parameters of a verifier that asks a model. A path whose prompt is longer than `prompt_tokens` is not cut: its score is NaN.
 
     Args:
-        model: role of the model that replies. votes: replies for each prompt. max_tokens: limit of a reply.
-        prompt_tokens: most tokens of a prompt; None: what the model's context leaves, at most 1,024.
-        temperature: of the replies; at 0 all are equal.
+        model: The role of the model that is asked.
+        prompt_tokens: The most tokens of a prompt; None: what the model's context leaves, at most 1,024.
     """
 
     model: Text = "policy"
-    votes: Annotated[int, whole(1, MOST_VOTES)] = 3
-    max_tokens: Annotated[int, whole(1, _MOST_TOKENS)] = 256
     prompt_tokens: Annotated[int, whole(1, _MOST_TOKENS)] | None = None
-    temperature: Annotated[float, number(0, 100)] = 0.7
     reads: int | None = field(default=None, init=False)  # how often a prompt is read; None: unknown
 
     @property
@@ -44,8 +40,18 @@ class ReplyingVerifier(Verifier):
 
     @property
     def behind_prompt(self) -> int:
-        """The most tokens after a prompt in the model's context."""
-        return self.max_tokens
+        """The most tokens after a prompt in the model's context: one, from which a verdict is read."""
+        return 1
+
+    @property
+    def sized(self) -> str:
+        """The parameter that must leave room for a prompt, and its value."""
+        return f"prompt_tokens is {self.room}"
+
+    @property
+    def fitting_sizes(self) -> str:
+        """What to give where prompt and reply do not fit in the model's context."""
+        return f"give {self.name}(prompt_tokens=…) that fits"
 
     def filled(self, record: ModelRecord | None, backend: Backend) -> Self:
         """Return the verifier with `prompt_tokens` set, and with the number of times that the backend reads a prompt.
@@ -60,8 +66,8 @@ class ReplyingVerifier(Verifier):
             left = backend.context - self.behind_prompt
             if left < (1 if self.prompt_tokens is None else room):
                 raise ConfigError(
-                    f"max_tokens is {self.max_tokens}, but must leave room for a prompt in the model's context of {backend.context} tokens",
-                    hint=f"give {self.name}(max_tokens=…, prompt_tokens=…) that fit together",
+                    f"{self.sized}, but must leave room for a prompt in the model's context of {backend.context} tokens",
+                    hint=self.fitting_sizes,
                 )
             room = min(room, left)
         made = copy.copy(self)
@@ -76,6 +82,51 @@ class ReplyingVerifier(Verifier):
 
     def check_model(self, backend: Backend) -> None:
         """Raise ConfigError where a parameter does not fit the model; none, here."""
+
+    def fits(self, prompts: Sequence[Prompt], calls: Calls) -> list[bool]:
+        """Return whether each prompt is short enough, and record those that are not."""
+        sizes = [calls.count(prompt) for prompt in prompts]
+        fits = [size <= self.room for size in sizes]
+        what = f"prompts were longer than the {self.name}'s prompt_tokens={self.room}, and not shown"
+        calls.unread(what, fits.count(False), len(prompts))
+        for prompt, size, fit in zip(prompts, sizes, fits, strict=True):
+            if not fit:
+                calls.leave_out(what, prompt, size - self.room)
+        return fits
+
+    @property
+    def room(self) -> int:
+        """The most tokens of a prompt."""
+        return ROOM if self.prompt_tokens is None else self.prompt_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyingVerifier(AskingVerifier):
+    """The parameters of a verifier that samples replies to a prompt.
+
+    Args:
+        model, prompt_tokens: as in `AskingVerifier`. votes: replies for each prompt. max_tokens: limit of a reply.
+        temperature: of the replies; at 0 all are equal.
+    """
+
+    votes: Annotated[int, whole(1, MOST_VOTES)] = 3
+    max_tokens: Annotated[int, whole(1, _MOST_TOKENS)] = 256
+    temperature: Annotated[float, number(0, 100)] = 0.7
+
+    @property
+    def behind_prompt(self) -> int:
+        """The most tokens after a prompt in the model's context."""
+        return self.max_tokens
+
+    @property
+    def sized(self) -> str:
+        """The parameter that must leave room for a prompt, and its value."""
+        return f"max_tokens is {self.max_tokens}"
+
+    @property
+    def fitting_sizes(self) -> str:
+        """What to give where prompt and reply do not fit in the model's context."""
+        return f"give {self.name}(max_tokens=…, prompt_tokens=…) that fit together"
 
     async def replies_to(self, prompts: Sequence[Prompt], read: Callable[[str], T | None], calls: Calls) -> list[list[T]]:
         """Return what is read of the replies for each prompt; failed and unreadable ones are left out. [] for a prompt that is too long.
@@ -95,22 +146,6 @@ class ReplyingVerifier(Verifier):
         verdicts = iter(found)
         return [[verdict for verdict in next(verdicts) if verdict is not None] if fit else [] for fit in fits]
 
-    def fits(self, prompts: Sequence[Prompt], calls: Calls) -> list[bool]:
-        """Return whether each prompt is short enough, and record those that are not."""
-        sizes = [calls.count(prompt) for prompt in prompts]
-        fits = [size <= self.room for size in sizes]
-        what = f"prompts were longer than the {self.name}'s prompt_tokens={self.room}, and not shown"
-        calls.unread(what, fits.count(False), len(prompts))
-        for prompt, size, fit in zip(prompts, sizes, fits, strict=True):
-            if not fit:
-                calls.leave_out(what, prompt, size - self.room)
-        return fits
-
-    @property
-    def room(self) -> int:
-        """The most tokens of a prompt."""
-        return ROOM if self.prompt_tokens is None else self.prompt_tokens
-
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         """Return the tokens of a prompt, times the number of times it is read, plus those of all replies: a constant."""
         del prefix_tokens, new_tokens
@@ -127,3 +162,27 @@ def mean(values: Sequence[float]) -> float:
     """Return the mean of the values that are not NaN; NaN without any."""
     known = [value for value in values if not math.isnan(value)]
     return math.fsum(known) / len(known) if known else math.nan
+
+
+async def compare_in_both_orders(
+    question: str,
+    problem: Problem,
+    pairs: Sequence[tuple[Trajectory, Trajectory]],
+    verdicts: Callable[[list[Prompt]], Awaitable[list[float]]],
+) -> list[float]:
+    """Return how far the first of each pair is better, from 0 to 1: the mean over both orders; NaN if one of the two is unknown.
+
+    Prompts that begin with the same solution follow one another, so that a server with a prefix cache reads that solution once.
+
+    Args:
+        question: The instruction to compare two.
+        problem: The problem.
+        pairs: The solutions to compare.
+        verdicts: A function that returns, for each prompt, how far its solution A is better, from 0 to 1; NaN where unknown.
+    """
+    shown = [order for a, b in pairs for order in ((a.judged_text, b.judged_text), (b.judged_text, a.judged_text))]
+    rank = {first: place for place, first in enumerate(dict.fromkeys(first for first, _ in shown))}
+    places = sorted(range(len(shown)), key=lambda place: rank[shown[place][0]])
+    prompts: list[Prompt] = [asking(question, problem, ("Solution A", shown[i][0]), ("Solution B", shown[i][1])) for i in places]
+    said = dict(zip(places, await verdicts(prompts), strict=True))
+    return [(said[2 * i] + 1 - said[2 * i + 1]) / 2 for i in range(len(pairs))]

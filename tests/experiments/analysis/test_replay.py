@@ -25,6 +25,7 @@ LIVE_ONLY = (
     "knockout",
     "league",
     "pairwise",
+    "pivot",
     "swiss",
 )  # selections that ask a model about answers, which no recorded score says
 REPLAYED = "what is replayed is pass@k, pass^k, random choice, best_of_n without its n, or auto"

@@ -17,6 +17,7 @@ from tts.backends.openai.prompt import CONTINUE, input_bound, messages, native_m
 from tts.backends.openai.reply import Choice, ServerReply, shares
 from tts.backends.openai.rows import LostTries, ServerHandle, ServerRows, tempering
 from tts.backends.openai.thinking import limit_members, switch_members, with_members
+from tts.backends.prompt_logprobs import Top
 from tts.backends.sampling import top_sampling_logprob, top_spread
 from tts.backends.text.stops import StopScanner, ends_of
 from tts.randomness import hash64, uniform
@@ -81,7 +82,7 @@ class ServerCall:
         self._reply = ServerReply(len(indexes))
         stops = ends_of(request.stop)
         exact = capabilities.mode != "tokens" or capabilities.logprobs  # else the text of a last token beyond its stop text is not known
-        self._wants_tops = capabilities.tops and (request.spreads or request.sampling_logprobs)
+        self._wants_tops = capabilities.tops and (request.spreads or request.sampling_logprobs or request.tops)
         self._stops = stops if capabilities.stops and exact and len(stops) <= _MOST_STOPS else ()
         self._sent = False
         for place, index in enumerate(indexes):
@@ -426,8 +427,17 @@ class ServerCall:
             )
             if self._request.sampling_logprobs
             else (),
+            tops=_named_tops(tops, choice.top_texts) if self._request.tops else (),
         )
         self.rows.settle(self.indexes[place], sample)
+
+
+def _named_tops(tops: Sequence[Sequence[float]], texts: Sequence[Sequence[str]]) -> tuple[tuple[Top, ...], ...]:
+    """Return the most likely tokens at each place, best first; () where the server does not name them."""
+    if len(texts) < len(tops) or any(len(named) != len(top) for named, top in zip(texts, tops, strict=False)):
+        return ()
+    places = [map(Top, named, top) for named, top in zip(texts, tops, strict=False)]
+    return tuple(tuple(sorted(place, key=lambda one: -one.logprob)) for place in places)
 
 
 def _thought_members(tokens: int, capabilities: Capabilities) -> dict[str, Any]:

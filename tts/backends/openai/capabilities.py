@@ -126,7 +126,7 @@ class Capabilities:
         reads = "emulated" if self.echo and self.path == "/completions" else "absent"
         return Caps(
             steps=support, extend=support, fork="emulated", logprobs=self.logprobs, tops=self.tops, sampling_logprobs=self.tops,
-            token_ids=self.token_ids, stop_predicate=True,
+            top_texts=self.tops, token_ids=self.token_ids, stop_predicate=True,
             prompt_logprobs=reads, usage=self.usage, efforts=self.efforts, thoughts=self.opened or self.reasoning,
             pictures=self.pictures and self.chats, penalties=self.penalties, biases=self.biases,
             thought_limits=bool(self.thought_limit), thought_switch=bool(self.thought_switch),

@@ -51,7 +51,7 @@ class Choice:
 
     Attributes:
         pieces: its texts, in order. ids, logprobs, tokens: of its tokens, as far as the server shows them; `tokens`: their texts.
-        tops: log-probabilities of the most likely tokens at each place; [] where they are not known.
+        tops: log-probabilities of the most likely tokens at each place; [] where they are not known. top_texts: their texts.
         finish: why it ended: "stop", "length", "content_filter", or a reason of the server's own; "": it has not ended.
         contents: number of texts, empty ones included. thoughts: its reasoning content, in pieces.
         reasoned: whether it has reasoning, shown as a text or not.
@@ -64,6 +64,7 @@ class Choice:
     ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     tops: list[list[float]] = field(default_factory=list[list[float]])
+    top_texts: list[list[str]] = field(default_factory=list[list[str]])
     tokens: list[str] = field(default_factory=list[str])
     calls: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
     finish: str = ""
@@ -314,6 +315,7 @@ def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:
         choice.logprobs += map(_logprob, values)
         if isinstance(tops, list) and len(tops) == len(values):
             choice.tops += map(_top_logprobs, tops)
+            choice.top_texts += map(_top_texts, tops)
         if isinstance(texts, list) and len(texts) == len(values):
             choice.tokens += [in_whole_characters(one) if isinstance(one, str) else "" for one in texts]
 
@@ -330,6 +332,16 @@ def _top_logprobs(told: Any) -> list[float]:
         return []
     found = [_logprob(one.get("logprob") if isinstance(one, dict) else one) for one in values]
     return [] if any(map(math.isnan, found)) else found
+
+
+def _top_texts(told: Any) -> list[str]:
+    """Return the texts of the most likely tokens at one place, in either form of the API; "" for one that is not named."""
+    names: Any = (
+        list(told)
+        if isinstance(told, dict)
+        else [one.get("token") if isinstance(one, dict) else None for one in (told if isinstance(told, list) else ())]
+    )
+    return [in_whole_characters(name) if isinstance(name, str) else "" for name in names]
 
 
 def usage_of(told: Any) -> ReportedUsage | None:

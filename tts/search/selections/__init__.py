@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tts.search.selections.medoid import Medoid as Medoid
     from tts.search.selections.pairwise import Pairwise as Pairwise
     from tts.search.selections.pessimistic import Pessimistic as Pessimistic
+    from tts.search.selections.pivot import Pivot as Pivot
     from tts.search.selections.rpc import Rpc as Rpc
     from tts.search.selections.selective import Selective as Selective
     from tts.search.selections.shortest import Shortest as Shortest

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tts.checks import Text
 from tts.search.lengths import waves_of
 from tts.search.needs import Needs
 from tts.search.parameters import Truncated
-from tts.search.parts import Selection
+from tts.search.parts import Selected, Selection
 from tts.search.search import Search
+from tts.search.selections._common import by_class, first_writing, in_order, share_of, with_weights
 from tts.types import Candidate
 
 
@@ -60,3 +64,41 @@ async def preferences(
         if all(map(math.isnan, said)):
             break
     return known
+
+
+def mean_wins(entrants: Sequence[int], said: Mapping[tuple[int, int], float]) -> dict[int, float]:
+    """Return the mean preference for each entrant over its known matches; a half for one without any.
+
+    Args:
+        entrants: The indices of those that play.
+        said: How far the first of each pair is preferred; NaN where it is unknown.
+    """
+    won: dict[int, list[float]] = {i: [] for i in entrants}
+    for (a, b), one in said.items():
+        if not math.isnan(one):
+            won[a].append(one)
+            won[b].append(1 - one)
+    return {i: math.fsum(shares) / len(shares) if shares else 0.5 for i, shares in won.items()}
+
+
+def order_of(candidates: Sequence[Candidate], means: Mapping[int, float]) -> list[int]:
+    """Return entrants by their means; equal ones by the more frequent answer, then by their order."""
+    votes = Counter(candidates[i].answer_class for i in means)
+    return sorted(means, key=lambda i: (-means[i], -votes[candidates[i].answer_class], i))
+
+
+def by_mean_win(candidates: Sequence[Candidate], voters: Sequence[int], said: Mapping[tuple[int, int], float]) -> Selected:
+    """Return the candidate with the highest mean win; without one known match, the majority.
+
+    Args:
+        candidates: All candidates.
+        voters: The indices of those that may win.
+        said: How far the first of each pair is preferred; NaN where it is unknown.
+    """
+    if all(map(math.isnan, said.values())):
+        return by_class(candidates, np.ones(len(candidates)), voters)
+    wins, means = mean_wins(voters, said), np.zeros(len(candidates))
+    means[voters] = [wins[i] for i in voters]
+    judged = with_weights(candidates, means)
+    ranked = in_order(judged, order_of(candidates, wins))
+    return Selected((first_writing(ranked[0], judged),), ranked, share_of(ranked, means))

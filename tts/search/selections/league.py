@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from tts.checks import Count
 from tts.search.needs import Needs
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import by_class, first_writing, in_order, share_of, voters_of, with_weights
-from tts.search.selections._pairs import Tournament, preferences
+from tts.search.selections._common import voters_of
+from tts.search.selections._pairs import Tournament, by_mean_win, preferences
 from tts.types import Candidate
 
 
@@ -62,21 +58,8 @@ class League(Tournament):
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Hold the matches."""
         voters = voters_of(candidates, self.truncated)
-        votes = Counter(candidates[i].answer_class for i in voters)
         matches = ((a, b) for a, b in fixtures(voters, self.opponents) if candidates[a].answer_class != candidates[b].answer_class)
-        said = {match: one for match, one in (await preferences(candidates, matches, self.verifier, search)).items() if not math.isnan(one)}
-        if not said:
-            return by_class(candidates, np.ones(len(candidates)), voters)
-        won: dict[int, list[float]] = {i: [] for i in voters}
-        for (a, b), one in said.items():
-            won[a].append(one)
-            won[b].append(1 - one)
-        means = np.zeros(len(candidates))
-        means[voters] = [math.fsum(shares) / len(shares) if shares else 0.5 for shares in won.values()]
-        judged = with_weights(candidates, means)
-        order = sorted(voters, key=lambda i: (-means[i], -votes[candidates[i].answer_class], i))
-        ranked = in_order(judged, order)
-        return Selected((first_writing(ranked[0], judged),), ranked, share_of(ranked, means))
+        return by_mean_win(candidates, voters, await preferences(candidates, matches, self.verifier, search))
 
 
 def fixtures(entrants: Sequence[int], opponents: int) -> Iterator[tuple[int, int]]:

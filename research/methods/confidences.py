@@ -1,0 +1,182 @@
+"""Confidences from the log-probabilities of each token, on the embedded pair: which tells right from wrong, and what a vote gains by it.
+
+    python -m research.methods.confidences [--limit 200] [--samples 32] [--draws 12] [--online 100] [--store FILE] [--out FOLDER]
+
+Draws one pool of samples a problem on the test split, with all confidences of each sample, and replays selections on subsets of it. Then it
+runs `deepconf_online` beside votes of as many samples. Writes `confidences.md`. It takes half an hour of one core; stopped, it goes on
+where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+from research.methods import arguments as shared
+from research.methods import running, selections
+from research.methods.choosing import Choices
+from research.methods.measuring import paired
+from research.stamps import made_by
+from tts.errors import TTSError
+from tts.experiments.analysis.curves import Curve, curves_of
+from tts.experiments.analysis.pools import ProblemPool
+from tts.experiments.analysis.replay import CHANCE, replay
+from tts.experiments.store.store import Store, default_store
+from tts.experiments.study import config
+from tts.experiments.study.config import StudyConfig
+from tts.scopes import trust_places
+from tts.search.plan import parse
+
+WINDOW = 8  # tokens: about the last line of a solution of the pair, which ends with its answer
+ROLES = {
+    "main": "confidence",
+    "path": "confidence(measure='logprob', over='sum')",
+    "certainty": "confidence(measure='certainty')",
+    "entropy": "confidence(measure='entropy')",
+    "tail_logprob": f"confidence(measure='logprob', over='tail', window={WINDOW})",
+    "tail_entropy": f"confidence(measure='entropy', over='tail', window={WINDOW})",
+    "joint": f"confidence(measure='logprob', over='joint', window={WINDOW})",
+    "tail": f"confidence(measure='top', over='tail', window={WINDOW})",
+    "bottom": f"confidence(measure='top', over='bottom', window={WINDOW})",
+    "lowest": f"confidence(measure='top', over='lowest', window={WINDOW})",
+}
+NAMES = {
+    "main": "inverse perplexity", "path": "log-probability of the path (PiCSAR, plain)", "certainty": "self-certainty",
+    "entropy": "entropy", "tail_logprob": "tail log-probability", "tail_entropy": "tail entropy",
+    "joint": "joint score (PiCSAR, by length)", "tail": "DeepConf, tail", "bottom": "DeepConf, bottom", "lowest": "DeepConf, lowest group",
+}  # fmt: skip
+SIZES = (4, 16)
+BASES = ("majority", f"best, {NAMES['main']}")  # the votes and the scores that took no distributions of tokens
+CHOOSERS = ("best", "weighted", "deepconf(keep=10.0)")
+LIVE = 16  # samples
+LIVE_PLANS = {
+    "majority": "best_of_n | majority",
+    "deepconf, keep 50": "best_of_n | deepconf(keep=50.0)",
+    "deepconf, keep 10": "best_of_n | deepconf(keep=10.0)",
+    "deepconf_online, keep 90": "deepconf_online(warmup=8, keep=90.0)",
+    "deepconf_online, keep 50": "deepconf_online(warmup=8, keep=50.0)",
+    "deepconf_online, keep 10": "deepconf_online(warmup=8, keep=10.0)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllScores(selections.AllScores):
+    """The same with the confidences of this file."""
+
+    roles: tuple[str, ...] = tuple(ROLES)
+
+
+def study(choices: Choices, limit: int, samples: int) -> StudyConfig:
+    """Return the study that draws the pools."""
+    return config.study_config(
+        {
+            "name": "confidences", "models": "pocket", "verifiers": ROLES,
+            "problems": {"dataset": "arithmetic", "split": "test", "operations": choices.operations, "limit": limit},
+            "strategies": ["best_of_n | research.methods.confidences:AllScores"], "budgets": {"samples": [samples]}, "seeds": 1,
+            "record": {"candidates": True}, "concurrency": 16,
+        }
+    )  # fmt: skip
+
+
+def online(choices: Choices, limit: int) -> StudyConfig:
+    """Return the study of searches that stop traces while they are written."""
+    problems = {"split": "test", "operations": choices.operations, "limit": limit}
+    plans = list(LIVE_PLANS.values())
+    return running.asked("confidences, online", problems, plans, {"samples": [LIVE]}, seeds=1, verifier=ROLES["lowest"])
+
+
+def plans() -> dict[str, str]:
+    """Return what is replayed, by name."""
+    made = {"majority": "majority", "rpc, inverse perplexity": "rpc"}
+    for chooser in CHOOSERS:
+        name, _, rest = chooser.rstrip(")").partition("(")
+        words = chooser.replace("(keep=", ", keep ").replace(".0)", "")
+        made |= {f"{words}, {NAMES[role]}": f"{name}({rest}{', ' * bool(rest)}verifier={role!r})" for role in ROLES}
+    return made
+
+
+def measured(pools: Sequence[ProblemPool], sizes: Sequence[int], draws: int) -> dict[str, list[Curve]]:
+    """Return a curve of one point for each selection and size."""
+    found = {CHANCE: [one.curve for size in sizes for one in replay(pools, [CHANCE], [size])]}
+    for name, selection in plans().items():
+        found[name] = [one.curve for size in sizes for one in replay(pools, [f"best_of_n | {selection}"], [size], draws=draws)]
+    return found
+
+
+def gap(curve: Curve, base: Curve) -> str:
+    """Return the cell of a paired difference, in points."""
+    if curve is base:
+        return "–"
+    mean = paired(curve, 0, base, 0).mean
+    return f"{100 * mean.value:+.1f} [{100 * mean.low:+.1f}, {100 * mean.high:+.1f}]"
+
+
+def cell(curve: Curve) -> str:
+    """Return the cell of an accuracy, in percent."""
+    point = curve.accuracy[0]
+    return f"{100 * point.value:.1f} [{100 * point.low:.1f}, {100 * point.high:.1f}]"
+
+
+def page(
+    pools: Sequence[ProblemPool], found: Mapping[str, Sequence[Curve]], live: Mapping[str, Curve], sizes: Sequence[int], asked: str
+) -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield from ("# Confidences by token, on the embedded pair", "", made_by(f"python -m research.methods.confidences {asked}"), "")
+    yield f"- {len(pools)} problems of the test split, {len(pools[0].drawn)} samples each, one seed."
+    yield "- A point is the mean over random subsets of a pool."
+    yield "- Accuracy in percent, with 95 % intervals by problem. Differences in points, paired by problem, not adjusted for their number."
+    yield f"- Tails, groups and the answer's part of the joint score have {WINDOW} tokens."
+    yield "- Solutions of the pair are short, and end with the answer."
+    yield "- The pair thinks in no long chains, so this page does not show what a tail is worth to a model that thinks."
+    yield from ("", "## AUC among the samples of one problem", "", "| confidence | verifier | AUC |", "| :-- | :-- | :-- |")
+    rated = list(selections.aucs(pools, NAMES))
+    for (name, one), text in zip(rated, ROLES.values(), strict=True):
+        yield f"| {name} | `{text}` | {one.value:.3f} [{one.low:.3f}, {one.high:.3f}] |"
+    yield from ("", "## Accuracy", "")
+    sized = " | ".join(f"N = {size}" for size in sizes)
+    yield f"| selection | {sized} | to majority, N = {sizes[-1]} | to `best` by inverse perplexity, N = {sizes[-1]} |"
+    yield f"| :-- |{' :-- |' * (len(sizes) + 2)}"
+    for name, curves in found.items():
+        gaps = " | ".join(gap(curves[-1], found[base][-1]) for base in BASES)
+        yield f"| {name} | {' | '.join(map(cell, curves))} | {gaps} |"
+    yield from ("", "## Traces that are stopped while they are written", "")
+    yield f"{len(live['majority'].problems)} of the problems, at most {LIVE} samples each, at the model's own temperature, by `{ROLES['lowest']}`; `deepconf_online` writes 8 of them whole."
+    yield from ("", "| plan | accuracy | to majority | generated tokens |", "| :-- | :-- | :-- | --: |")
+    for name, curve in live.items():
+        yield f"| {name} | {cell(curve)} | {gap(curve, live['majority'])} | {float(curve.costs['generated_tokens'][0]):,.0f} |"
+
+
+def main() -> None:
+    """Draw what is missing, and write the page."""
+    options = arguments()
+    path, sizes = options.store or default_store(), [size for size in SIZES if size <= options.samples]
+    try:
+        choices = Choices.load(options.choices)
+        pools = selections.drawn_pools(study(choices, options.limit, options.samples), path, options.jobs)
+        number = running.run(online(choices, options.online), path, options.jobs)
+        with Store(path) as store, trust_places():
+            curves = curves_of(store.results(number), rng=np.random.default_rng(0))
+        found = measured(pools, sizes, options.draws)
+    except TTSError as failure:
+        raise SystemExit(str(failure)) from None
+    live = {name: next(one for one in curves if one.label.startswith(str(parse(plan)))) for name, plan in LIVE_PLANS.items()}
+    asked = f"--limit {options.limit} --samples {options.samples} --draws {options.draws} --online {options.online}"
+    shared.write_page(options.out, "confidences.md", page(pools, found, live, sizes, asked))
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    made = shared.parser(__doc__, limit=200, samples=32, draws=12)
+    made.add_argument("--online", type=int, default=100, help="problems of the searches that stop traces")
+    return made.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Pivot tournament: a ring of matches finds a few strong candidates, and every candidate is then compared with these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from tts.checks import Count
+from tts.search.needs import Needs
+from tts.search.parts import Selected
+from tts.search.search import Search
+from tts.search.selections._common import voters_of
+from tts.search.selections._pairs import Tournament, by_mean_win, mean_wins, order_of, preferences
+from tts.search.selections.league import fixtures
+from tts.types import Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pivot(Tournament):
+    """Chooses the candidate with the highest mean win, where each meets its neighbour in a ring and a few pivots.
+
+        ring: each candidate meets the next
+        pivots = the k candidates with the highest mean win
+        each candidate meets each pivot, pair by pair, those excepted that have met
+        the highest mean win over all matches is chosen
+
+    Source: "LLM-as-a-Verifier: A General-Purpose Verification Framework" (2607.05391), its Probabilistic Pivot
+    Tournament, read in its repository's description. Differs:
+    - The ring is in draw order, in place of a random one: samples come in no order.
+    - A match is one comparison in both orders. The paper's ring shows each candidate once in each place.
+    - Two of one answer do not meet: either gives the same answer.
+    - The preference is the verifier's own, from 0 to 1. The paper's is the logistic function of the difference of two grades.
+
+    A candidate without a known match has a half. Equal means go to the more frequent answer, then to the first candidate. Without one known
+    comparison it is a majority vote. The weights are the means; the confidence is the winner's.
+
+    Pairs are asked for pivot by pivot, so that prompts that begin with one pivot follow one another.
+
+    Args:
+        k: Pivots, at least 1.
+        verifier: The role that compares, such as `judge` or `grader`.
+        truncated: "vote": a truncated candidate with an answer counts; "drop": it does not.
+
+    Cost: at most N (k + 1) verifier calls, and N (N - 1) / 2 at most, each a pair in both orders. k + 1 are held for with every sample. As
+    many, in order, as the budget pays.
+
+    Example:
+        >>> import tts
+        >>> def model(ask):
+        ...     asked = str(ask.prompt)
+        ...     better = "A" if asked.find("is 7") < asked.find("is 8") else "B"
+        ...     return f'{{"better": "{better}"}}' if "better" in asked else f"The answer is {7 + ask.seed % 2}."
+        >>> limits = tts.Budget(samples=40)
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier="judge(votes=1)", strategy="best_of_n(n=4) | pivot"
+        ... )
+        >>> found.answer, found.usage.verifier_calls
+        ('7', 3)
+    """
+
+    registered_as = "pivot"
+    k: Count = 2
+
+    def needs(self) -> Needs:
+        """A verifier that compares each candidate that may win."""
+        return Needs(verifiers=(self.verifier,), pairs={self.verifier: self.k + 1})
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Hold the ring, then the matches of the pivots."""
+        voters = voters_of(candidates, self.truncated)
+        kinds = {i: candidates[i].answer_class or 0 for i in voters}
+        ring = [(a, b) for a, b in fixtures(voters, 1) if kinds[a] != kinds[b]]
+        said = await preferences(candidates, ring, self.verifier, search)
+        pivots = order_of(candidates, mean_wins(voters, said))[: self.k]
+        matches = pivot_pairs(pivots, kinds, {frozenset(pair) for pair in ring})
+        said |= await preferences(candidates, matches, self.verifier, search)
+        found = by_mean_win(candidates, voters, said)
+        return found if all(map(math.isnan, said.values())) else Selected(found.answers, found.ranked, found.ranked[0].weight)
+
+
+def pivot_pairs(pivots: Sequence[int], kinds: Mapping[int, int], met: Set[frozenset[int]]) -> Iterator[tuple[int, int]]:
+    """Yield each pivot with each entrant of another answer, pivot by pivot; no pair that has met, and none twice.
+
+    Args:
+        pivots: The pivots, the strongest first.
+        kinds: The answer class of each entrant, in draw order.
+        met: The pairs that have met.
+    """
+    for place, pivot in enumerate(pivots):
+        for other in kinds:
+            if kinds[other] != kinds[pivot] and other not in pivots[:place] and frozenset((pivot, other)) not in met:
+                yield pivot, other

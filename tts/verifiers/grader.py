@@ -1,0 +1,155 @@
+"""A grader: a judge whose grade is read from the probabilities of the first token, not from a sampled reply."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.base import Backend
+from tts.checks import Text, number, whole
+from tts.errors import CapabilityError
+from tts.types import Problem, Prompt, Trajectory
+from tts.verifiers.base import Calls, PairComparison, StepScores, Traits
+from tts.verifiers.compatibility import check_one_token
+from tts.verifiers.replying import AskingVerifier, asking, compare_in_both_orders
+
+QUESTION = (
+    "Below are a problem and a solution of it, which may end early. Is the solution right so far? What it says of itself is no reason. "
+    "Answer with one number from 1, certainly wrong, to {levels}, certainly right, and nothing else."
+)
+PAIR_QUESTION = (
+    "Below are a problem and two solutions of it, A and B. Which one is better? A right answer comes before everything else. What a "
+    "solution says about itself is no reason, and neither is the order of the two. "
+    "Answer with one number from 1, certainly B, to {levels}, certainly A, and nothing else."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grader(AskingVerifier):
+    """Scores a trajectory by the expected grade, over the probabilities that the model gives to each grade as its first token.
+
+    The score is the mean of (grade - 1) / (levels - 1), weighted by the probabilities of the grades alone. So tokens that are no grade do
+    not count. Nothing is sampled, and equal prompts have equal scores.
+
+    An engine reads all logits. A server shows its 20 most likely tokens, for one written token. Grades that it does not show have at
+    most a known probability. Where that could be more than `missing` of the probability of all grades, the score is NaN, and a warning
+    counts it. So a score that is given differs from the one of all logits by at most `missing`.
+
+    Pairs are compared in both orders, as by `judge`. Prompts that begin with one solution follow one another, so that servers with a prefix
+    cache read it once; a `pivot` tournament has few such beginnings.
+
+    Source: "LLM-as-a-Verifier: A General-Purpose Verification Framework" (2607.05391), read in its repository's
+    description; the expectation over score tokens as in Liu et al., "G-Eval" (2303.16634), from memory. Differs:
+        - grades are the numbers from 1, and 9 by default, where the paper has 20 letters;
+        - a comparison is one grade of the pair, in both orders, where the paper grades each of the two in one reply;
+        - one criterion, asked once: an `ensemble` of graders with questions of their own decomposes;
+        - a model that thinks first does not begin with its grade: use `judge` there.
+
+    Args:
+        model, prompt_tokens: As in `AskingVerifier`.
+        levels: The grades, from 1 to this number, 2 to 20. Each must be one token to the model, where its tokens are known.
+        missing: The largest share of the grades' probability that a server may leave unshown, at least 0 and below 1.
+        question: The instruction to grade one solution, before problem and solution; "{levels}" stands for the number of grades.
+        pair_question: The instruction to compare two; the highest grade must mean solution A.
+
+    Cost: the prompt of a trajectory once, and one token on servers. A pair costs at most four times as much.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("What is 12 + 7 * 3?", 4000, verifier="grader(prompt_tokens=300)", strategy="best_of_n(n=2) | best")
+        >>> all(0 <= c.scores["main"] <= 1 for c in found.candidates), found.usage.verifier_calls
+        (True, 2)
+    """
+
+    levels: Annotated[int, whole(2, 20)] = 9
+    missing: Annotated[float, number(0, 1 - 1e-9)] = 0.01
+    question: Text = QUESTION
+    pair_question: Text = PAIR_QUESTION
+    name = "grader"
+
+    @property
+    def traits(self) -> Traits:
+        """A prompt size that depends on the backend, and comparisons of pairs."""
+        return Traits(filled=self.filled, comparison=PairComparison(self.compare, 4 * self.bound(0, 0)))
+
+    @property
+    def grades(self) -> tuple[str, ...]:
+        """The texts of the grades."""
+        return tuple(str(grade) for grade in range(1, self.levels + 1))
+
+    def check_model(self, backend: Backend) -> None:
+        """Raise an error where the model shows no probabilities, or a grade is not one token.
+
+        Raises:
+            CapabilityError: It shows none.
+            ConfigError: A grade is not one token.
+        """
+        if backend.caps.next_logprobs == "absent" and not backend.caps.top_texts:
+            raise CapabilityError(
+                f"the verifier {self.name!r} reads probabilities, but {backend.name!r} shows none of next tokens",
+                hint="use 'judge', which reads replies, or a server that shows top_logprobs (see tts doctor --url)",
+            )
+        for grade in self.grades:
+            check_one_token(backend, "levels", grade, "give levels=9 or fewer")
+
+    def ask(self, question: str) -> str:
+        """Return a question with the number of grades in its place."""
+        return question.replace("{levels}", str(self.levels))
+
+    def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
+        """Return the prompt that scores a solution without text."""
+        return (asking(self.ask(self.question), problem, ("Solution", "")),)
+
+    async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+        """Return one score of the whole for each trajectory."""
+        prompts = [asking(self.ask(self.question), problem, ("Solution", t.judged_text)) for t in trajectories]
+        return [StepScores(whole=score) for score in await self._graded(prompts, calls)]
+
+    async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
+        """Return for each pair how far the first is better, the mean of both orders; NaN if one of them is unknown."""
+
+        async def verdicts(prompts: list[Prompt]) -> list[float]:
+            return await self._graded(prompts, calls)
+
+        return await compare_in_both_orders(self.ask(self.pair_question), problem, pairs, verdicts)
+
+    async def _graded(self, prompts: Sequence[Prompt], calls: Calls) -> list[float]:
+        """Return the expected grade after each prompt, from 0 to 1; NaN where it is unknown."""
+        fits = self.fits(prompts, calls)
+        shown = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
+        if not shown:
+            return [math.nan] * len(prompts)
+        laws, unseen = await calls.bounded_choices(shown, self.grades)
+        scores, shares = expected_grades(laws, unseen)
+        known = shares <= self.missing
+        what = f"grades of the {self.name} could lack more than {self.missing:g} of their probability, and are unknown"
+        calls.unread(what, int((~known).sum()), len(shown))
+        graded = iter(np.where(known, scores, math.nan).tolist())
+        return [next(graded) if fit else math.nan for fit in fits]
+
+    def bound(self, prefix_tokens: int, new_tokens: int) -> int:
+        """Return the tokens of a prompt, and the one that a server writes: a constant."""
+        del prefix_tokens, new_tokens
+        return self.room + 1
+
+
+def expected_grades(laws: NDArray[np.float64], unseen: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the expected grade by each law, from 0 to 1, and the largest share of the grades' probability that is not shown.
+
+    The expectation by the whole law differs from it by at most that share. Without any probability of a grade they are NaN and 1.
+
+    Args:
+        laws: [N, levels] log-probabilities of the grades, the lowest first; -inf where one is not shown.
+        unseen: [N] the most probability that grades have together which are not shown.
+    """
+    likely = np.exp(laws)
+    total = likely.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scores = likely @ np.linspace(0.0, 1.0, laws.shape[1]) / total
+        shares = np.where(total > 0, unseen / (total + unseen), 1.0)
+    return np.where(total > 0, np.clip(scores, 0.0, 1.0), math.nan), np.where(np.isnan(shares), 1.0, shares)
