@@ -19,8 +19,8 @@ _ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
 _ARXIV = re.compile(r"(?<![\w./])\d{4}\.\d{4,5}(?![\w])")
 _COLUMNS = ("Paper", "Needs", "Cost", "Pays", "Measured")
 _WHERE = {
-    "methods": "methods.md", "second wave": "second_wave.md", "selections": "selections.md", "splits": "splits.md",
-    "recorded": "recorded.md", "allocator": "allocator.md", "cascades": "cascades.md",
+    "methods": "methods.md", "second wave": "second_wave.md", "selections": "selections.md", "confidences": "confidences.md",
+    "splits": "splits.md", "recorded": "recorded.md", "allocator": "allocator.md", "cascades": "cascades.md",
 }  # fmt: skip
 
 

@@ -147,7 +147,8 @@ def page(
         gaps = " | ".join(gap(curves[-1], found[base][-1]) for base in BASES)
         yield f"| {name} | {' | '.join(map(cell, curves))} | {gaps} |"
     yield from ("", "## Traces that are stopped while they are written", "")
-    yield f"{len(live['majority'].problems)} of the problems, at most {LIVE} samples each, at the model's own temperature, by `{ROLES['lowest']}`; `deepconf_online` writes 8 of them whole."
+    count = len(live["majority"].problems)
+    yield f"{count} of the problems, at most {LIVE} samples each, by `{ROLES['lowest']}`. `deepconf_online` writes 8 of them whole."
     yield from ("", "| plan | accuracy | to majority | generated tokens |", "| :-- | :-- | :-- | --: |")
     for name, curve in live.items():
         yield f"| {name} | {cell(curve)} | {gap(curve, live['majority'])} | {float(curve.costs['generated_tokens'][0]):,.0f} |"

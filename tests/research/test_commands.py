@@ -189,6 +189,20 @@ def test_selections_by_score_have_a_row_each_and_a_difference_to_the_vote(tmp_pa
         assert f"\n| {row} | " in page
 
 
+@pytest.mark.slow
+def test_confidences_have_an_auc_and_a_row_for_each_selection_and_plan(tmp_path: Path, chosen: Path) -> None:
+    pytest.importorskip("torch")
+    from research.methods.confidences import CHOOSERS, LIVE_PLANS, ROLES
+
+    options = ["--limit", "6", "--samples", "4", "--draws", "2", "--online", "2", "--store", str(tmp_path / "store.sqlite")]
+    started("research.methods.confidences", *options, "--out", str(tmp_path), "--choices", str(chosen))
+    page = (tmp_path / "confidences.md").read_text()
+    scores, selections, live = page.split("\n## ")[1:]
+    assert scores.count("| `confidence") == len(ROLES)
+    assert selections.count("\n| ") == 2 + 3 + len(CHOOSERS) * len(ROLES)
+    assert all(f"\n| {plan} | " in live for plan in LIVE_PLANS)
+
+
 def test_the_second_wave_has_a_row_for_each_plan_and_budget(tmp_path: Path, chosen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     from research.methods.second_wave import PLANS
