@@ -13,6 +13,7 @@ import argparse
 import math
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,6 +90,7 @@ _VERIFIERS = {
     "genrm": "genrm(votes=4, verdict='words')",
     "multi_aspect": "multi_aspect(verdict='words')",
     "code": "code(tests='assert double(2) == 4; assert double(3) == 6', credit='share', sandbox='none')",
+    "tests": "tests(command='pytest -q', credit='share')",
 }
 _BARS = ".bar{fill:var(--soft);fill-opacity:.45}.good{fill:var(--win)}\n"
 
@@ -206,7 +208,19 @@ def _of_verifier(name: str) -> Setting:
         return _by_function(made, _judges, "a function that answers and judges")
     if name == "code":
         return _by_function(made, _doubles, "a function that writes programs")
+    if name == "tests":
+        task = tts.Problem("Fix add.py")
+        return replace(made, problem=task, models=_repository(), task=None, told="the toy agent in a small repository", limits=SAMPLES)
     return made
+
+
+def _repository() -> tts.Workspace:
+    """Return forks of a folder with a wrong function and its tests, for the toy agent. They are removed when the interpreter ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "add.py").write_text("def add(a, b):\n    return a - b\n", encoding="utf-8")
+        tests = "from add import add\n\ndef test_sum():\n    assert add(2, 2) == 4\n\ndef test_zero():\n    assert add(1, 0) == 1\n"
+        Path(folder, "test_add.py").write_text(tests, encoding="utf-8")
+        return tts.Workspace(folder, agent="toy")
 
 
 def _verified(made: Setting, part: Any) -> Setting:

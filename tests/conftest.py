@@ -107,6 +107,7 @@ ONE_IN = {
     "verifiers/code/test_bounds.py::test_memory_that_forked_processes_share_counts_once": 2,
     "verifiers/code/test_cheats.py::test_none_passes_where_calls_are_compared_with_data": 2,
     "verifiers/code/test_right_programs.py": 3,
+    "verifiers/test_patch_tests.py::test_a_trick_scores_no_more_than_no_patch": 5,
 }  # fmt: skip
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell, where tests of Ctrl-C would wait for ever

@@ -4,8 +4,9 @@ import asyncio
 import importlib
 import math
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.pair import home  # noqa: F401 - a fixture
 from tests.support.programs import Judge as WritingJudge
 from tts.backends.base import Backend, Counters
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.backends.workspace.backend import Workspace
 from tts.errors import VerifierError
 from tts.registry import parse_call
 from tts.search.ends import END, STEP
@@ -38,6 +40,7 @@ from tts.verifiers.genrm import GenRm, MultiAspect
 from tts.verifiers.grader import Grader
 from tts.verifiers.heads import Probe, ProcessVerifier
 from tts.verifiers.judge import Judge
+from tts.verifiers.patch_tests import PatchTests
 from tts.verifiers.reward import loading as reward_loading
 from tts.verifiers.reward.verifier import Reward
 from tts.verifiers.rules.verifier import Rules
@@ -216,6 +219,21 @@ class TestCode(VerifierContract):
         return Code(tests="assert True", sandbox="none", seconds=30.0)
 
 
+class TestPatchTests(VerifierContract):
+    """Solutions of the toy language have no patch, so the suite runs once, on the folder as it is."""
+
+    name = "tests"
+
+    @pytest.fixture(autouse=True)
+    def workspace(self, tmp_path: Path) -> Iterator[None]:
+        (tmp_path / "add.py").write_text("def add(a, b):\n    return a - b\n")
+        with Workspace(tmp_path, agent="toy") as self.repository:
+            yield
+
+    def make(self) -> Verifier:
+        return PatchTests(command="grep -q def add.py").filled(None, self.repository)
+
+
 class TestJudge(VerifierContract):
     """A judge whose replies are a function of the prompt and the vote; some of them cannot be read."""
 
@@ -274,6 +292,7 @@ class TestGrader(VerifierContract):
 CONTRACTS = (
     TestChecker,
     TestCode,
+    TestPatchTests,
     TestReward,
     TestJudge,
     TestGenRm,
@@ -290,7 +309,7 @@ CONTRACTS = (
 )
 CLASSES = {
     "Checker", "ToyVerifier", "FunctionVerifier", "Code", "Confidence", "Ensemble", "Judge", "ProcessVerifier", "Probe", "Reward",
-    "SelfEvaluation", "Rules", "GenRm", "Grader", "MultiAspect",
+    "SelfEvaluation", "Rules", "GenRm", "Grader", "MultiAspect", "PatchTests",
 }  # fmt: skip
 
 

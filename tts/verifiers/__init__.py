@@ -21,6 +21,7 @@ VERIFIERS = Registry(
         "reward": "tts.verifiers.reward.verifier:Reward",
         "rules": "tts.verifiers.rules.verifier:Rules",
         "self_evaluation": "tts.verifiers.self_evaluation:SelfEvaluation",
+        "tests": "tts.verifiers.patch_tests:PatchTests",
         "toy": "tts.verifiers.toy:ToyVerifier",
     },
 )

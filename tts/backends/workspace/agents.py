@@ -100,6 +100,19 @@ class AgentTurn:
     error: str = ""
 
 
+def make_environment(folder: Path) -> dict[str, str]:
+    """Make an empty home below a folder, and return the environment of a program that gets nothing else of the user's.
+
+    Args:
+        folder: An empty folder outside of that with the repository's files.
+    """
+    home, temporary = folder / "home", folder / "tmp"
+    for place in (home, temporary):
+        place.mkdir()
+    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return passed_on | {"HOME": str(home), "TMPDIR": str(temporary)}
+
+
 class TurnFiles:
     """The files beside a folder by which an agent is told its task and reports.
 
@@ -110,20 +123,15 @@ class TurnFiles:
     """
 
     def __init__(self, folder: Path, prompt: str, session: bytes) -> None:
-        self.home, self.temporary = folder / "home", folder / "tmp"
+        self._own = make_environment(folder)
         self.prompt, self.session, self.report = folder / "prompt.txt", folder / "session", folder / "report.json"
-        for place in (self.home, self.temporary):
-            place.mkdir()
         self.prompt.write_text(prompt, encoding="utf-8", errors="replace")
         if session:
             self.session.write_bytes(session)
 
     def environment(self, seed: int, max_tokens: int) -> dict[str, str]:
         """Return the whole environment of a run."""
-        passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        return passed_on | {
-            "HOME": str(self.home),
-            "TMPDIR": str(self.temporary),
+        return self._own | {
             "TTS_PROMPT_FILE": str(self.prompt),
             "TTS_SESSION_FILE": str(self.session),
             "TTS_REPORT_FILE": str(self.report),

@@ -19,6 +19,7 @@ from tts.backends.metadata import BackendMetadata
 from tts.backends.workspace.agents import Agent, AgentTurn, TurnFiles, find_agent
 from tts.backends.workspace.processes import Process
 from tts.backends.workspace.store import Checkout, State, StateStore
+from tts.backends.workspace.suites import Suite, SuiteOutcome, SuiteRunner
 from tts.checks import check_int
 from tts.errors import ConfigError, EngineError
 from tts.randomness import uniform
@@ -141,6 +142,7 @@ class Workspace(Backend):
         self.store = StateStore(repo, revision, include_changes=include_changes)
         self.identity = f"workspace {self.agent.name} {self.store.root.tree}"
         self._jobs = jobs
+        self._suites = SuiteRunner(self.store)
         self._waiting: deque[tuple[_Rows, int]] = deque()
         self._running: dict[asyncio.Task[None], _Rows] = {}
         self._live: set[WorkspaceHandle] = set()
@@ -183,6 +185,16 @@ class Workspace(Backend):
         self._waiting.extend((rows, index) for index in range(len(request.rows)))
         self._start()
         return rows
+
+    def run_suite(self, suite: Suite, patch: str | None, seconds: float | None = None) -> SuiteOutcome:
+        """Run a test suite on the root with a patch, in a fork of its own. Equal files are tested once.
+
+        Args:
+            suite: The suite.
+            patch: The patch; None or "" for the root as it is.
+            seconds: The time that is left, if that is limited.
+        """
+        return self._suites.run(suite, patch, seconds)
 
     def fork(self, handle: Any, count: int) -> list[Any]:
         """Return handles of the same state that are released separately."""

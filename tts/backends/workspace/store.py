@@ -152,6 +152,49 @@ class StateStore:
         options = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
         return self._git(*settings, "diff", *options, base.tree, state.tree, "--")
 
+    def patched_root(self, patch: str, is_restored: Callable[[str], bool] | None = None) -> State:
+        """Return the root with a patch as a state, kept until it is released. No file is checked out.
+
+        Args:
+            patch: A patch that `text_patch` has made.
+            is_restored: Which paths stay as in the root; None for no path.
+
+        Raises:
+            EngineError: The patch does not fit the root, or has another repository.
+        """
+        index = self.folder / "indexes" / f"patch-{next(self._forks):06d}"
+        variables = {"GIT_INDEX_FILE": str(index)}
+        try:
+            self._git("read-tree", self.root.tree, variables=variables)
+            if patch:
+                self._git(
+                    "apply", "--cached", "--whitespace=nowarn", "-", variables=variables, stdin=patch.encode("utf-8", "surrogatepass")
+                )
+            tree = self._git("write-tree", variables=variables).decode().strip()
+            if is_restored is not None and (lines := self._restore_lines(tree, is_restored)):
+                self._git("update-index", "-z", "--index-info", variables=variables, stdin=lines)
+                tree = self._git("write-tree", variables=variables).decode().strip()
+        finally:
+            index.unlink(missing_ok=True)
+        if nested := self._gitlinks(tree):
+            raise EngineError(f"the patch has another repository in {nested[0]!r}, whose files git does not keep")
+        if tree == self.root.tree:
+            self.keep(self.root)
+            return self.root
+        return self._commit_tree(tree, self.root.commit)
+
+    def _restore_lines(self, tree: str, is_restored: Callable[[str], bool]) -> bytes:
+        """Return what `git update-index` reads to make some changed paths those of the root again."""
+        fields = self._git("diff-tree", "-r", "-z", "--no-renames", self.root.tree, tree).split(b"\0")
+        changed = [
+            (about.removeprefix(b":").split(b" "), path)
+            for about, path in zip(fields[:-1:2], fields[1::2], strict=True)
+            if is_restored(os.fsdecode(path))
+        ]
+        gone = [b"0 " + b"0" * len(about[2]) + b"\t" + path for about, path in changed]
+        back = [about[0] + b" " + about[2] + b"\t" + path for about, path in changed if about[2].strip(b"0")]
+        return b"".join(line + b"\0" for line in (*gone, *back))
+
     def states(self) -> list[str]:
         """Return the commits of the states that are kept, sorted."""
         return self._git("for-each-ref", "--format=%(objectname)", "refs/states").decode().split()
@@ -162,7 +205,7 @@ class StateStore:
         The root stays. What is gone already is no error.
         """
         for fork in (part for part in parts if isinstance(part, Checkout)):
-            _remove(fork.path)
+            remove(fork.path)
             self._index(fork.path).unlink(missing_ok=True)
         with self._refs:
             free: list[str] = []
@@ -190,11 +233,11 @@ class StateStore:
         try:
             yield path
         finally:
-            _remove(path)
+            remove(path)
 
     def close(self) -> None:
         """Remove the store with all states and forks."""
-        _remove(self.folder)
+        remove(self.folder)
         self._lock.close()
 
     def __enter__(self) -> Self:
@@ -332,7 +375,7 @@ def clean(folder: Path | None = None) -> list[Path]:
     with _hold(folder / "lock"):
         for store in sorted(folder.glob("run-*")):
             with contextlib.suppress(BlockingIOError), _hold(store / "lock", wait=False):
-                _remove(store)
+                remove(store)
                 removed.append(store)
     return removed
 
@@ -380,8 +423,8 @@ def _write_lines(path: Path, text: str) -> None:
     path.write_text(f"{text.rstrip()}\n", encoding="utf-8")
 
 
-def _remove(path: Path) -> None:
-    """Remove a folder, folders without permissions too. Links are removed, never followed."""
+def remove(path: Path) -> None:
+    """Remove a file or a folder, folders without permissions too. Links are removed, never followed."""
     if path.is_symlink() or path.is_file():
         path.unlink()
         return

@@ -1,0 +1,33 @@
+"""Runs pytest in a fork, with nothing of the fork before pytest in the import path, and says what ran.
+
+It is run by its path (`python -I -B pytest_child.py REPORT MODULES FIRST ARGUMENT…`) by the Python that has the repository's packages, so
+it imports only the standard library and pytest. REPORT is where it writes, in JSON, the modules of the repository that were imported from
+elsewhere. MODULES are their names, with commas between. FIRST is "1" where the fork comes first in the import path once pytest is there.
+"""
+
+import json
+import os
+import sys
+
+
+def main():
+    """Run pytest with the arguments and return its exit code."""
+    report, names, first, *arguments = sys.argv[1:]
+    import pytest  # before any file of the fork can stand in its place
+
+    if first == "1":
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as Python itself does
+    code = pytest.main(arguments)
+    root = os.path.realpath(os.getcwd())  # noqa: PTH109
+    elsewhere = {}
+    for name in {*filter(None, names.split(","))} - {*getattr(sys, "stdlib_module_names", ())}:
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if path and not os.path.realpath(path).startswith(root + os.sep):
+            elsewhere[name] = path
+    with open(report, "w", encoding="utf-8") as file:  # noqa: PTH123
+        json.dump(elsewhere, file)
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""Test suites in states: a patch is applied to the root, test files are restored, and the suite runs in a fork of its own.
+
+What a suite of pytest reports counts, not its exit code, which a program ends with as it likes. The file of results lies outside of the
+fork. A program that the tests import runs in their process, so it can still forge results by changing pytest itself.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import shutil
+import sys
+import threading
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+from tts.backends.workspace import pytest_child
+from tts.backends.workspace.agents import make_environment
+from tts.backends.workspace.processes import Process
+from tts.backends.workspace.store import State, StateStore, remove
+from tts.errors import EngineError
+
+Result = Literal["passed", "failed", "skipped", "uncollected"]
+_CHILD = Path(pytest_child.__file__)
+_MOST_RESULTS = 64 << 20  # bytes
+_FOLDERS = ("tests", "test", "testing", "__pycache__")
+_FILES = (
+    "test_*.py", "*_test.py", "conftest.py", "sitecustomize.py", "usercustomize.py", "*.pth", "pytest.ini", ".pytest.ini", "pytest.toml",
+    ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A test suite.
+
+    Attributes:
+        command: The program and its arguments, which no shell reads.
+        hidden: A folder or file that is copied into the fork for the run alone.
+        restore: Whether test files and settings of tests are those of the root.
+        seconds: The longest time of a run.
+    """
+
+    command: tuple[str, ...]
+    hidden: Path | None = None
+    restore: bool = True
+    seconds: float = 600.0
+
+    @property
+    def by_pytest(self) -> bool:
+        """Whether the command runs pytest, so that each test is known."""
+        return bool(self.pytest_arguments)
+
+    @property
+    def pytest_arguments(self) -> tuple[str, tuple[str, ...]] | tuple[()]:
+        """The program that has pytest, and pytest's arguments; nothing for other commands."""
+        program = Path(self.command[0]).name
+        if program in ("pytest", "py.test"):
+            return self.command[0], self.command[1:]
+        is_python = program.startswith("python") and self.command[1:3] == ("-m", "pytest")
+        return (self.command[0], self.command[3:]) if is_python else ()
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteOutcome:
+    """What a run of a suite came to.
+
+    Attributes:
+        code: The exit code, None where it is not known.
+        results: What became of each test; None where nothing reports it.
+        output: The end of what was printed.
+        stopped: Whether the time was over.
+        elsewhere: Modules of the repository that were not imported from the fork, with their files.
+        refusal: Why the patch cannot be applied; "" where it was.
+    """
+
+    code: int | None = None
+    results: Mapping[str, Result] | None = None
+    output: str = ""
+    stopped: bool = False
+    elsewhere: Mapping[str, str] | None = None
+    refusal: str = ""
+
+    @property
+    def last_line(self) -> str:
+        """The last line that was printed."""
+        return (self.output.strip().splitlines() or ["it printed nothing"])[-1].strip()[:200]
+
+
+@runtime_checkable
+class RunsSuites(Protocol):
+    """A backend whose answers are patches of a repository that it can test."""
+
+    def run_suite(self, suite: Suite, patch: str | None, seconds: float | None = None) -> SuiteOutcome:
+        """Run a suite on the root with a patch.
+
+        Args:
+            suite: The suite.
+            patch: The patch; None or "" for the root as it is.
+            seconds: The time that is left, if that is limited.
+        """
+        ...
+
+
+def is_protected(path: str) -> bool:
+    """Whether a file belongs to the tests, or decides how they run."""
+    *folders, name = path.split("/")
+    return any(folder in _FOLDERS for folder in (*folders, name)) or any(fnmatch.fnmatch(name, pattern) for pattern in _FILES)
+
+
+class SuiteRunner:
+    """Runs suites in forks of a store's states. Equal files are tested once.
+
+    Args:
+        store: The states.
+    """
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._known: dict[tuple[Suite, str], SuiteOutcome] = {}
+
+    def run(self, suite: Suite, patch: str | None, seconds: float | None = None) -> SuiteOutcome:
+        """Run a suite on the root with a patch; see `RunsSuites`."""
+        try:
+            state = self._store.patched_root(patch or "", is_protected if suite.restore else None)
+        except EngineError as failure:
+            return SuiteOutcome(refusal=failure.cause)
+        try:
+            found = self._known.get((suite, state.tree))
+            if found is None:
+                found = self._run(suite, state, seconds)
+                if not found.stopped or seconds is None or seconds >= suite.seconds:
+                    self._known[suite, state.tree] = found
+            return found
+        finally:
+            self._store.release(state)
+
+    def _run(self, suite: Suite, state: State, seconds: float | None) -> SuiteOutcome:
+        fork = self._store.fork(state)
+        try:
+            with self._store.scratch() as folder:
+                if suite.hidden is not None:
+                    copy_over(suite.hidden, fork.path)
+                report, results = folder / "elsewhere.json", folder / "results.xml"
+                command = list(suite.command)
+                if chosen := suite.pytest_arguments:
+                    own = ("--junitxml", str(results), "-p", "no:cacheprovider")
+                    first = str(int(suite.command[1:2] == ("-m",)))
+                    modules = ",".join(_modules(fork.path))
+                    command = [find_python(chosen[0]), "-I", "-B", str(_CHILD), str(report), modules, first, *chosen[1], *own]
+                process = Process(command, fork.path, make_environment(folder))
+                limit = suite.seconds if seconds is None else min(seconds, suite.seconds)
+                timer = threading.Timer(limit, process.stop)
+                timer.start()
+                try:
+                    end = process.wait()
+                finally:
+                    timer.cancel()
+                read = _read_results(results) if suite.by_pytest else None
+                return SuiteOutcome(end.code, read, end.output, end.stopped, _read_elsewhere(report))
+        finally:
+            self._store.release(fork)
+
+
+def find_python(program: str) -> str:
+    """Return the Python that has the pytest of a command: the program itself, or the one beside the program `pytest`."""
+    places = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    found = shutil.which(program, path=places)
+    if found is None:
+        return program
+    if Path(found).name.startswith("python"):
+        return found
+    beside = [Path(found).parent, Path(found).resolve().parent]
+    pythons = [shutil.which(name, path=str(folder)) for folder in beside for name in ("python", "python3")]
+    return next((python for python in pythons if python is not None), sys.executable)
+
+
+def copy_over(source: Path, target: Path) -> None:
+    """Copy a file or all files of a folder into a fork, over what is there. Links of the fork are replaced, never followed."""
+    files = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
+    for path in files:
+        inner = Path(path.name) if source.is_file() else path.relative_to(source)
+        place = target
+        for part in inner.parts[:-1]:
+            place /= part
+            if place.is_symlink() or (place.exists() and not place.is_dir()):
+                place.unlink()
+            place.mkdir(exist_ok=True)
+        place /= inner.name
+        if place.is_symlink() or place.exists():
+            remove(place)
+        shutil.copyfile(path, place)
+
+
+def _modules(root: Path) -> list[str]:
+    """Return the names of a repository's modules: files and packages in its root, and in `src`."""
+    names: set[str] = set()
+    for folder in (root, root / "src"):
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if (path.suffix == ".py" or (path / "__init__.py").is_file()) and path.stem.isidentifier():
+                names.add(path.stem)
+    return sorted(names)
+
+
+def _read_results(path: Path) -> Mapping[str, Result] | None:
+    """Return the result of each test of a JUnit file; None where there is no whole file."""
+    try:
+        if path.stat().st_size > _MOST_RESULTS:
+            return None
+        cases = list(ET.fromstring(path.read_bytes()).iter("testcase"))  # expat bounds entities
+    except (OSError, ET.ParseError):
+        return None
+    found: dict[str, Result] = {}
+    for case in cases:
+        name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
+        marks = {child.tag: child.get("message", "") for child in case}
+        result: Result = "failed" if "failure" in marks or "error" in marks else "skipped" if "skipped" in marks else "passed"
+        if marks.get("error") == "collection failure":
+            result = "uncollected"
+        worst = found.get(name, result)
+        found[name] = worst if worst in ("failed", "uncollected") else result
+    return found
+
+
+def _read_elsewhere(path: Path) -> Mapping[str, str] | None:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return {str(name): str(file) for name, file in found.items()} if isinstance(found, dict) else None

@@ -1,0 +1,197 @@
+"""Tests of a patch: a test suite runs in a fork of the repository that has the patch."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from tts.backends.base import Backend
+from tts.backends.workspace.suites import Result, RunsSuites, Suite, SuiteOutcome
+from tts.checks import Rule, above, check_parameters, check_text, choice
+from tts.errors import ConfigError, shown
+from tts.models.registry import ModelRecord
+from tts.tasks.patch import PatchTask
+from tts.threads import in_thread
+from tts.types import Problem, Trajectory
+from tts.verifiers.base import Calls, StepScores, Traits, Verifier
+
+_NAMED = 8  # failing tests
+_LATE = StepScores(whole=math.nan)  # the time of the budget was over
+_TASK = PatchTask()
+
+
+def _check_command(name: str, command: Any) -> None:
+    check_text(name, command)
+    try:
+        words = shlex.split(command)
+    except ValueError as failure:
+        raise ConfigError(f"{name} is {shown(command)}, but must be words of a command: {failure}") from None
+    if not words:
+        raise ConfigError(f"{name} is {shown(command)}, but must name a program", hint="for example 'pytest -q'")
+
+
+def _check_hidden(name: str, hidden: Any) -> None:
+    check_text(name, hidden)
+    if not Path(hidden).exists():
+        raise ConfigError(f"{name} is {shown(hidden)}, but there is no such file or folder")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchTests(Verifier):
+    r"""Scores a patch by a test suite: 1 if all tests pass, else 0, or the share of tests that pass. It needs the backend `Workspace`.
+
+    The patch of a path is its last one; a path without one has the root's score. The suite runs in a fork of its own. Equal files are
+    tested once.
+
+    **A command of pytest** (`pytest …` or `python -m pytest …`) counts by its results, test by test. Each test that ran on the repository
+    before the patch must be reported. So a program that ends the run early scores 0. pytest is loaded before any file of the fork.
+    **Any other command** counts by its exit code, which the tested program can forge.
+
+    Test files are those of the root: `test_*.py`, `*_test.py`, all in `tests` or `test`, `conftest.py`, and files that set up
+    pytest or Python, such as `pyproject.toml`, `setup.cfg` and `sitecustomize.py`. Those that an agent added are gone. `hidden` files are
+    copied over them.
+
+    The tested program runs as you, in the process of its tests. One that changes pytest in memory can forge results, and one that writes
+    outside of its fork is not stopped. Use a container for agents that you do not trust.
+
+    Args:
+        command: The test command. No shell reads it.
+        credit: "all": 1 if all tests pass, else 0. "share": the share of tests that pass.
+        hidden: A folder whose files are copied into the fork for the run, or one such file. The agent does not get them.
+        restore: Whether test files are those of the root; otherwise those of the agent count, and only tests that the root has.
+        seconds: The longest time of a run, above 0. A run that takes longer scores 0.
+
+    The note of a score says how many tests pass, and which ones fail. With `hidden` it names no test.
+
+    Cost: no tokens; a verifier call a trajectory. The suite runs once on the repository as it is, before the search and its clock begin.
+
+    Example:
+        >>> import pathlib, tempfile, tts
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "add.py").write_text("def add(a, b):\n    return a - b\n")
+        >>> _ = (folder / "test_add.py").write_text("from add import add\n\ndef test_add():\n    assert add(2, 2) == 4\n")
+        >>> with tts.Workspace(folder, agent="toy") as workspace:
+        ...     found = tts.solve(
+        ...         "Fix it.", tts.Budget(samples=4), backend=workspace, verifier="tests(command='pytest -q')", strategy="best_of_n | best"
+        ...     )
+        >>> found.candidates[0].scores["main"]
+        1.0
+    """
+
+    command: Annotated[str, Rule(_check_command)] = "pytest -q"
+    credit: Annotated[str, choice("all", "share")] = "all"
+    hidden: Annotated[str, Rule(_check_hidden)] | None = None
+    restore: bool = True
+    seconds: Annotated[float, above(0, 2**31, "2**31")] = 600.0
+    workspace: RunsSuites | None = field(default=None, init=False, repr=False, compare=False)
+    name = "tests"
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    @property
+    def traits(self) -> Traits:
+        """The repository that it tests."""
+        return Traits(filled=self.filled)
+
+    @property
+    def suite(self) -> Suite:
+        """The suite that it runs."""
+        hidden = None if self.hidden is None else Path(self.hidden).absolute()
+        return Suite(tuple(shlex.split(self.command)), hidden, self.restore, self.seconds)
+
+    def filled(self, record: ModelRecord | None, backend: Backend) -> PatchTests:
+        """Return the verifier with its repository, on which the suite has run once.
+
+        Raises:
+            ConfigError: The backend has no repository, or the suite does not run there.
+        """
+        del record
+        if not isinstance(backend, RunsSuites):
+            raise ConfigError(
+                f"the verifier 'tests' tests patches of a repository, which the backend {backend.name!r} does not have",
+                hint="give backend=tts.Workspace('.', agent=…)",
+            )
+        self._check_root(backend.run_suite(self.suite, None))
+        bound = replace(self)
+        object.__setattr__(bound, "workspace", backend)
+        return bound
+
+    def _check_root(self, root: SuiteOutcome) -> None:
+        where = f"command is {self.command!r}, but on the repository as it is"
+        if root.elsewhere:
+            module, file = next(iter(root.elsewhere.items()))
+            raise ConfigError(
+                f"{where} it imports the module {module!r} from {file}", hint="install the repository without -e, or not at all"
+            )
+        if root.stopped:
+            raise ConfigError(f"{where} it takes more than {self.seconds:g} s", hint="give tests(seconds=…)")
+        if root.code in (None, 127):
+            raise ConfigError(f"{where} it does not start: {root.last_line}")
+        if self.suite.by_pytest and not root.results:
+            raise ConfigError(f"{where} no test runs: {root.last_line}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave the repository out: it stays in its process."""
+        return _make, (self.command, self.credit, self.hidden, self.restore, self.seconds)
+
+    async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+        """Return one score of the whole for each trajectory; NaN for those that the time does not reach."""
+        del problem
+        patches = [_TASK.extract(trajectory.full_text) for trajectory in trajectories]
+        scores: dict[str | None, StepScores] = {}
+        for patch in dict.fromkeys(patches):
+            left = calls.seconds_left()
+            scores[patch] = _LATE if left is not None and left <= 0 else await in_thread(self._scored, patch, left)
+        return [scores[patch] for patch in patches]
+
+    def _scored(self, patch: str | None, left: float | None) -> StepScores:
+        if self.workspace is None:
+            raise ConfigError(
+                "the verifier 'tests' has no repository", hint="give it to tts.solve with backend=tts.Workspace('.', agent=…)"
+            )
+        outcome = self.workspace.run_suite(self.suite, patch, left)
+        if outcome.stopped and left is not None and left < self.seconds:
+            return _LATE
+        if outcome.refusal:
+            return StepScores(whole=0.0, note=f"The patch cannot be applied: {outcome.refusal}")
+        if outcome.stopped:
+            return StepScores(whole=0.0, note=f"The tests took more than {self.seconds:g} s.")
+        if not self.suite.by_pytest:
+            return StepScores(whole=float(outcome.code == 0), note=f"The command ended with exit code {outcome.code}.")
+        if outcome.results is None:
+            return StepScores(whole=0.0, note="The tests did not come to their end.")
+        root = self.workspace.run_suite(self.suite, None).results or {}
+        passed = judge_results(outcome.results, root, new=self.restore)
+        share = sum(passed.values()) / len(passed) if passed else 0.0
+        return StepScores(whole=share if self.credit == "share" else float(share == 1), note=self._note(passed))
+
+    def _note(self, passed: Mapping[str, bool]) -> str:
+        told = f"{sum(passed.values())} of {len(passed)} tests pass"
+        failing = [name for name, passes in passed.items() if not passes]
+        return f"{told}." if self.hidden is not None or not failing else f"{told}; tests that fail: {', '.join(failing[:_NAMED])}."
+
+
+def judge_results(results: Mapping[str, Result], root: Mapping[str, Result], *, new: bool) -> dict[str, bool]:
+    """Return whether each test passes that counts: those that the root has, missing ones too.
+
+    Args:
+        results: The results with a patch.
+        root: The results without it. A module that was not collected has no tests there. Tests skipped in both runs do not count.
+        new: Whether further tests count.
+    """
+    known = [name for name, result in root.items() if result != "uncollected"]
+    counted = dict.fromkeys([*known, *(results if new or not known else ())])
+    return {
+        name: results.get(name) == "passed"
+        for name in counted
+        if not (results.get(name) == "skipped" and root.get(name, "skipped") == "skipped")
+    }
+
+
+def _make(command: str, credit: str, hidden: str | None, restore: bool, seconds: float) -> PatchTests:  # noqa: FBT001 - as pickled
+    return PatchTests(command=command, credit=credit, hidden=hidden, restore=restore, seconds=seconds)
