@@ -1,23 +1,40 @@
-"""`tts solve`: one problem from its text to a table."""
+"""`tts solve`: one problem from its text to a table. `tts patch`: a task in a repository, from its text to a patch."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, report
+from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, report, warn
 from tts.cli.model_options import ExtraBody, KeyFrom, ModelName, NoProbe, Rpm, Settings, Tpm, Url, named_model, settings_of
 from tts.cli.runs import TrustPlaces
+from tts.cli.terminal import messages as message_console
+from tts.cli.terminal import table
+from tts.display import one_visible_line, visible
 
 if TYPE_CHECKING:
     from tts.backends.base import Sampling
     from tts.solver.problem_run import Event
-    from tts.types import Solution
+    from tts.types import Candidate, Solution
+
+
+_DEMO_PROMPT = "Fix leap.py: years divisible by 100 are leap years only if 400 divides them."
+_DEMO_FILES = {
+    "leap.py": "def is_leap(year):\n    return year % 4 == 0 and year % 100 == 0 or year % 400 == 0\n",
+    "test_leap.py": (
+        "from leap import is_leap\n\n\ndef test_years():\n"
+        "    assert [is_leap(year) for year in (1900, 2000, 2023, 2024)] == [False, True, False, True]\n"
+    ),
+}
 
 
 class Solve(TyperCommand):
@@ -134,3 +151,126 @@ def _show(solution: Solution, trace: Path | None, what: str, *, explain: bool) -
             solution.trace.save(trace)
     finally:
         PRINTED[what](solution, explain=explain)
+
+
+def patch(  # noqa: PLR0913 - the options of the command
+    prompt: Annotated[str | None, typer.Argument(help="The task; not with --demo.", show_default=False)] = None,
+    *,
+    repo: Annotated[Path | None, typer.Option(help="A folder in the repository; the current one unless given.")] = None,
+    tests: Annotated[str | None, typer.Option(metavar="COMMAND", help="The suite that chooses, such as 'pytest -q'; else a vote.")] = None,
+    hidden: Annotated[Path | None, typer.Option(help="Files of tests that agents do not get, copied over for the run.")] = None,
+    agent: Annotated[str, typer.Option(help="toy, or command:PATH for a program of yours.")] = "toy",
+    n: Annotated[int, typer.Option("-n", min=1, help="Runs of the agent.")] = 8,
+    budget: Annotated[str | None, typer.Option(help="Further limits by unit: seconds=600,tokens=20000.")] = None,
+    revision: Annotated[str, typer.Option(help="The revision that agents begin from.")] = "HEAD",
+    include_changes: Annotated[bool, typer.Option("--include-changes", help="Begin from changed tracked files too.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Agents at once.")] = 4,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same patches of an agent that draws by it.")] = 0,
+    apply: Annotated[bool, typer.Option("--apply", help="Apply the patch to the repository's files.")] = False,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the search: FILE.html or .json; FILE.svg draws it.")] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Mend a small repository by the toy agent, to see how it works.")] = False,
+) -> None:
+    """Run an agent several times on a repository, and write the patch that is chosen to standard output.
+
+    With tests, a patch that passes all is chosen; without them, the most frequent one. The repository is only read, except by --apply.
+    Exit code 1: no patch, or none that passes the tests.
+    """
+    from tts.backends.workspace.backend import Workspace
+    from tts.cli.arguments import parse_budget
+    from tts.solver.solver import Solver
+    from tts.trace.trace import check_path
+    from tts.verifiers.patch_tests import PatchTests
+
+    _check_patch_options(prompt, repo, tests, hidden, demo=demo, apply=apply)
+    limits = parse_budget(f"samples={n}" + ("" if budget is None else f",{budget}"))
+    if trace is not None:
+        check_path(trace)
+    suite = "pytest -q" if demo else tests
+    verifier = None if suite is None else PatchTests(command=suite, hidden=None if hidden is None else str(hidden))
+    plan = f"best_of_n(n={n}) | {'majority' if verifier is None else 'best'}"
+    chosen: list[str] = []
+    with (
+        _repository(repo, demo=demo) as folder,
+        Workspace(folder, agent=agent, revision=revision, include_changes=include_changes, jobs=jobs) as workspace,
+    ):
+        for name in workspace.store.untracked[:1]:
+            warn(f"{len(workspace.store.untracked)} untracked files are left out, such as {one_visible_line(name)}")
+
+        def search(on_event: Callable[[Event], None] | None) -> Solution:
+            role = "none" if verifier is None else verifier
+            with Solver(workspace, role, strategy=plan, budget=limits, on_event=on_event) as solver:
+                return solver.solve(prompt or _DEMO_PROMPT, limits, seed=seed)
+
+        _end(search, lambda solution: chosen.extend(_show_patch(solution, trace, tested=verifier is not None)), debug=False)
+        if not chosen:
+            raise typer.Exit(FAILED)
+        if apply:
+            workspace.apply(chosen[0])
+            message_console().print("the patch is applied")
+
+
+def _check_patch_options(prompt: str | None, repo: Path | None, tests: str | None, hidden: Path | None, *, demo: bool, apply: bool) -> None:
+    from tts.errors import ConfigError
+
+    if demo and any(given is not None for given in (prompt, repo, tests, hidden)):
+        raise ConfigError("--demo has a task, a repository and tests of its own", hint="leave out PROMPT, --repo, --tests and --hidden")
+    if demo and apply:
+        raise ConfigError("--apply has nothing to change with --demo, whose repository is removed", hint="leave out --apply")
+    if not demo and prompt is None:
+        raise ConfigError("there is no task", hint="say what to mend, for example: tts patch 'Fix the date parser', or try --demo")
+    if hidden is not None and tests is None:
+        raise ConfigError("--hidden has no tests to run", hint="give --tests COMMAND")
+
+
+@contextmanager
+def _repository(repo: Path | None, *, demo: bool) -> Generator[Path]:
+    """Yield the folder of the repository; that of the demonstration is made for the block."""
+    if not demo:
+        yield repo or Path()
+        return
+    with TemporaryDirectory(prefix="tts-demo-") as folder:
+        for name, text in _DEMO_FILES.items():
+            Path(folder, name).write_text(text, encoding="utf-8")
+        yield Path(folder)
+
+
+def _show_patch(solution: Solution, trace: Path | None, *, tested: bool) -> Iterator[str]:
+    """Write the table of runs to standard error, and the chosen patch to standard output; yield it.
+
+    Args:
+        solution: What the search found.
+        trace: The file of the trace.
+        tested: Whether only a patch that passes its tests is one.
+    """
+    if trace is not None and solution.trace is not None:
+        solution.trace.save(trace)
+    rows = table("run", "tests", "tokens", "same as", "patch", numbers=("run", "tokens", "same as"))
+    first: dict[int | None, int] = {}
+    for number, candidate in enumerate(sorted(solution.candidates, key=lambda one: one.index), 1):
+        same = first.setdefault(candidate.answer_class, number)
+        again = str(same) if same < number and candidate.answer is not None else ""
+        rows.add_row(str(number), _outcome(candidate), f"{candidate.trajectory.num_tokens:,}", again, _summary(candidate.answer))
+    message_console().print(rows)
+    for line in solution.warnings:
+        warn(line)
+    if solution.answer is None:
+        warn(f"none of {len(solution.candidates)} runs has a patch")
+    elif tested and _outcome(solution.candidates[0]) != "pass":
+        warn(f"none of {len(solution.candidates)} runs has a patch that passes the tests")
+    else:
+        typer.echo(visible(solution.answer) if sys.stdout.isatty() else solution.answer.encode(), nl=False)
+        yield solution.answer
+
+
+def _outcome(candidate: Candidate) -> str:
+    score = candidate.scores.get("main", math.nan)
+    return "-" if math.isnan(score) else "pass" if score == 1 else "fail"
+
+
+def _summary(patch: str | None) -> str:
+    """Return a patch in a few words: its files, and the lines that it adds and removes."""
+    lines = (patch or "").split("\n")
+    files = [line.partition(" b/")[2] for line in lines if line.startswith("diff --git ")]
+    added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
+    removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
+    return f"+{added} -{removed} in {one_visible_line(', '.join(files))}" if files else "none"

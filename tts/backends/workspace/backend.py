@@ -196,6 +196,18 @@ class Workspace(Backend):
         """
         return self._suites.run(suite, patch, seconds)
 
+    def apply(self, patch: str) -> None:
+        """Apply a patch, such as `Solution.answer`, to the files of the repository. Nothing else of it changes.
+
+        Args:
+            patch: The patch.
+
+        Raises:
+            ConfigError: HEAD, or a file that the patch touches, has changed since the workspace was made; or the patch does not fit. No
+                file is written then.
+        """
+        self.store.apply(patch)
+
     def fork(self, handle: Any, count: int) -> list[Any]:
         """Return handles of the same state that are released separately."""
         return [self._copy(handle) for _ in range(count)]
