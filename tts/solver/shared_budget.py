@@ -24,6 +24,7 @@ from typing import Self, cast
 
 import numpy as np
 
+from tts.allocator import shipped
 from tts.allocator.allocate import Allocator, WaveGrant
 from tts.allocator.auto import Auto
 from tts.allocator.difficulty import Floats, Whole, shift
@@ -244,8 +245,9 @@ class SharedBudget:
 
     def _give(self, waiting: Whole, grant: WaveGrant, state: ProblemStates, left: Mapping[str, int], *, timed: bool) -> None:
         """Share out credit in proportion to what was granted: all that is left, so that it cuts no sample short."""
-        served = np.flatnonzero(grant.samples)
-        weight = state.due(grant.samples)[served]
+        due = self._due(grant, state)
+        served = self._payable(grant, due, state.left)
+        weight = due[served]
         ends = list(itertools.accumulate(max(1, round(w * 2**40 / float(weight.max()))) for w in weight.tolist()))
         shares = {unit: _cut(amount, ends) for unit, amount in left.items()}
         self._away, self._alone = len(served), len(served) == 1 and not grant.plan[served[0]]
@@ -264,6 +266,28 @@ class SharedBudget:
                 name, least = self.auto.plans()[plan], grant.price * state.cost[i]
                 why = f"{name}: each further sample adds {grant.rate[i]:.2g}; the least that was served, at this cost, {least:.2g}"
             self._send(mine, Round(samples, plan, why))
+
+    def _due(self, grant: WaveGrant, state: ProblemStates) -> Floats:
+        """Return what each problem is paid with, in mean samples: a search what it was allowed when it was measured."""
+        due, plans, model = state.due(grant.samples), self.auto.plans(), self.auto.model
+        for plan in sorted(set(grant.plan[grant.samples > 0].tolist()) - {0}) if model is not None else ():
+            mine = (grant.plan == plan) & (grant.samples > 0)
+            allowed = shipped.load(model).limit(plans[plan], grant.samples[mine]) * state.cost[mine]
+            due[mine] = np.maximum(due[mine], allowed)
+        return due
+
+    def _payable(self, grant: WaveGrant, due: Floats, left: float) -> Whole:
+        """Return the places in a wave that are served: all, or those that gain most where what is left does not pay all searches.
+
+        A search costs more on a hard problem than the mean that was measured. So it gets what it was allowed then, and what it leaves
+        pays for the next ones. Without that, searches that all begin at once are all cut short.
+        """
+        served = np.flatnonzero(grant.samples)
+        if due[served].sum() <= left or not grant.plan[served].any():
+            return served
+        order = served[np.argsort(-grant.rate[served], kind="stable")]
+        count = int(np.searchsorted(np.cumsum(due[order]), left, side="right"))
+        return np.sort(order[: max(1, count)])
 
     def _end(self, waiting: Whole, why: str, left: Mapping[str, int] | None = None) -> None:
         unit, share = min(((u, amount / self._total[u]) for u, amount in (left or {}).items()), key=lambda one: one[1], default=("", 0.0))
