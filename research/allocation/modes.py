@@ -224,7 +224,7 @@ WORLDS = (
 def page(found: dict[str, dict[str, list[Outcome]]], worlds: Sequence[World], count: int, seeds: int, command: str) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from ("# Modes of a model that thinks", "", made_by(command), "")
-    yield "Simulated thinkers with a short mode and a full one. Chances and lengths of each problem are known, so that hindsight is known:"
+    yield "Simulated thinkers with a short mode and a full one. Chances and lengths of each problem are known, so hindsight is too:"
     yield "the least expected tokens for the same accuracy, by votes of 1 to 8 samples in the mode that suits the problem. Nothing is said of"
     yield "real models."
     yield ""
@@ -232,7 +232,8 @@ def page(found: dict[str, dict[str, list[Outcome]]], worlds: Sequence[World], co
     yield "- Wrong answers: 8, equally likely. Lengths are log-normal with a spread of 0.3."
     yield "- `cascade`: `" + ESCALATION.replace("|", "\\|") + "`; a role stands for a mode of the same model."
     yield "- `auto`: one total for all problems of a seed, as a multiple of what the cascade spent. No total was passed in any run."
-    yield "- Tokens are those of the prompt, which each sample reads, and those that are written. *Times hindsight*: tokens by the least tokens for the accuracy that was reached; the 95 % interval is a jackknife over seeds (t)."
+    yield "- Tokens are those of the prompt, which each sample reads, and those that are written."
+    yield "- *Times hindsight*: tokens by the least tokens for the accuracy that was reached; the interval is a jackknife over seeds (t)."
     for world in worlds:
         yield from ("", f"## {world.name.capitalize()}", "")
         kinds = "; ".join(
