@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from tts.solver.api import solve_many as solve_many
     from tts.solver.api import stream as stream
     from tts.solver.event_loop import Interrupted as Interrupted
+    from tts.solver.rollouts import rollouts as rollouts
     from tts.solver.solver import Solver as Solver
     from tts.solver.step_labels import label_steps as label_steps
     from tts.tasks.base import Task as Task

@@ -224,9 +224,9 @@ WORLDS = (
 def page(found: dict[str, dict[str, list[Outcome]]], worlds: Sequence[World], count: int, seeds: int, command: str) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from ("# Modes of a model that thinks", "", made_by(command), "")
-    yield "Simulated thinkers with a short mode and a full one. Chances and lengths of each problem are known, so hindsight is too:"
-    yield "the least expected tokens for the same accuracy, by votes of 1 to 8 samples in the mode that suits the problem. Nothing is said of"
-    yield "real models."
+    yield "Simulated thinkers with a short mode and a full one. Chances and lengths of each problem are known. So hindsight is known:"
+    yield "the least expected tokens for the same accuracy, by votes of 1 to 8 samples in the mode that suits the problem."
+    yield "Nothing is said of real models."
     yield ""
     yield f"- {count} problems a seed, {seeds} seeds; a performance model is fitted for each seed to {count} other problems."
     yield "- Wrong answers: 8, equally likely. Lengths are log-normal with a spread of 0.3."

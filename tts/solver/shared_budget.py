@@ -270,9 +270,9 @@ class SharedBudget:
     def _due(self, grant: WaveGrant, state: ProblemStates) -> Floats:
         """Return what each problem is paid with, in mean samples: a search what it was allowed when it was measured."""
         due, plans, model = state.due(grant.samples), self.auto.plans(), self.auto.model
-        for plan in sorted(set(grant.plan[grant.samples > 0].tolist()) - {0}) if model is not None else ():
+        for plan in sorted(set(grant.plan[grant.samples > 0].tolist()) - {0}):
             mine = (grant.plan == plan) & (grant.samples > 0)
-            allowed = shipped.load(model).limit(plans[plan], grant.samples[mine]) * state.cost[mine]
+            allowed = shipped.load(str(model)).limit(plans[plan], grant.samples[mine]) * state.cost[mine]
             due[mine] = np.maximum(due[mine], allowed)
         return due
 

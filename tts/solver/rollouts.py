@@ -1,0 +1,373 @@
+"""Rollouts for reinforcement learning: groups of samples with rewards and advantages, drawn where the rewards of a group differ.
+
+    until the total is used up: of the prompts whose next samples promise most variance for their tokens, draw a few more of each
+    a group's advantages are rewards less the group's mean, over its standard deviation
+
+A group whose rewards are all equal has no advantage, and so no gradient. `objective="signal"` draws a few samples of every prompt. It then
+divides the rest by the expected variance E[p (1 - p)] of a reward in {0, 1}, under a Beta posterior over the success rate p of each
+prompt. Prompts that are almost surely all right or all wrong get no more.
+
+Source: Shao et al., "DeepSeekMath" (2402.03300): the group's mean as a baseline, and its standard deviation as the scale (GRPO). Yu et
+al., "DAPO" (2503.14476): groups without a difference teach nothing, so their dynamic sampling draws other prompts. The division by
+expected variance is our choice. Differs:
+- Groups have different sizes. Sizes depend on earlier rewards, so a group's mean has a bias of order 1 / size. `baseline="others"` uses the
+  mean of the other rollouts, as RLOO does (2402.14740), which has the same bias. Equal groups (`objective="uniform"`) have none.
+- The posterior begins as a Beta law that is fitted to all prompts by moments after the first samples, and not by a model of prompts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.budget.account import Account
+from tts.budget.budget import Budget
+from tts.checks import check_choice, check_int
+from tts.errors import ConfigError, shown
+from tts.search.parts import Plan, Strategy
+from tts.search.plan import parse
+from tts.solver.solver import ProblemLike, Solver
+from tts.trace.export.records import PathSample, PathTokens
+from tts.types import Problem, Solution
+
+Floats = NDArray[np.float64]
+Reward = Callable[[Problem, str], float]
+
+OBJECTIVES: Final = ("signal", "uniform")
+BASELINES: Final = ("group", "others")
+_FIRST: Final = 4  # samples of each prompt before the rest is divided
+_STEP: Final = 4  # samples of a prompt in one wave after that
+_MOST: Final = 4  # times n: the most samples of one prompt
+_SURE: Final = 0.02  # expected variance below which a group gets no more; .25 is the greatest
+_SPREAD: Final = 2.0  # times the mean cost that a wave reserves for each sample, so that few are cut
+_TINY: Final = 1e-4  # added to a standard deviation, as TRL does
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One sample of a prompt.
+
+    Args:
+        text: What the model wrote, a thought included.
+        answer: The extracted answer; None: there is none.
+        reward: Its reward.
+        tokens: Its token ids with log-probabilities; None: the backend does not show them.
+        num_tokens: How many tokens the model wrote.
+        truncated: Whether a limit cut it.
+    """
+
+    text: str
+    answer: str | None
+    reward: float
+    tokens: PathTokens | None
+    num_tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutGroup:
+    """The rollouts of one prompt.
+
+    Args:
+        problem: The prompt, with its reference answer.
+        rollouts: The rollouts, in draw order.
+    """
+
+    problem: Problem
+    rollouts: tuple[Rollout, ...]
+
+    @property
+    def rewards(self) -> Floats:
+        """The rewards, [n]."""
+        return np.array([one.reward for one in self.rollouts], np.float64)
+
+    @property
+    def variance(self) -> float:
+        """The variance of the rewards, over n; 0 for an empty group."""
+        return float(self.rewards.var()) if self.rollouts else 0.0
+
+    def advantages(self, *, baseline: str = "group", scaled: bool = True) -> Floats:
+        """Return the advantage of each rollout, [n].
+
+        Args:
+            baseline: "group": the mean of the group; "others": that of the group's other rollouts.
+            scaled: Whether they are divided by the standard deviation (over n - 1) and 1e-4, as TRL does by default.
+
+        Raises:
+            ConfigError: Another baseline.
+        """
+        check_choice("baseline", baseline, BASELINES)
+        rewards = self.rewards
+        if len(rewards) < 2:
+            return np.zeros(len(rewards))
+        found = rewards - rewards.mean()
+        if baseline == "others":
+            found *= len(rewards) / (len(rewards) - 1)
+        return found / (rewards.std(ddof=1) + _TINY) if scaled else found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollouts:
+    """The groups of some prompts.
+
+    Args:
+        groups: A group for each prompt, in the order given.
+        spent: What all cost, by unit of the total, verifiers of the solver included.
+        stopped_by: Why no more were drawn.
+    """
+
+    groups: tuple[RolloutGroup, ...]
+    spent: dict[str, float]
+    stopped_by: str
+
+    @property
+    def signal(self) -> float:
+        """The squared advantages before scaling, summed over all rollouts: the sum of size times variance."""
+        return float(sum(len(group.rollouts) * group.variance for group in self.groups))
+
+    @property
+    def silent(self) -> float:
+        """The share of groups whose rewards do not differ."""
+        return sum(group.variance == 0 for group in self.groups) / len(self.groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalAllocator:
+    """Divides samples among prompts by expected variance. It depends on its arguments alone.
+
+    Shapes: P prompts.
+
+    Args:
+        first: The samples of each prompt before prompts are compared.
+        step: The samples of a prompt in one wave.
+        most: The most samples of one prompt.
+        sure: The expected variance below which a prompt gets no more.
+    """
+
+    first: int = _FIRST
+    step: int = _STEP
+    most: int = 32
+    sure: float = _SURE
+
+    def next(self, successes: Floats, samples: NDArray[np.int64], cost: Floats, payable: float) -> NDArray[np.int64]:
+        """Return how many more samples each prompt gets, [P]; all 0: nothing is worth more.
+
+        Args:
+            successes: The summed rewards of each prompt, each reward in [0, 1].
+            samples: The samples of each prompt.
+            cost: The expected cost of a sample of each.
+            payable: What is left, in the unit of the cost.
+        """
+        more = np.zeros(len(samples), np.int64)
+        fresh = np.flatnonzero(samples < self.first)
+        if len(fresh):
+            need = (self.first - samples[fresh]) * cost[fresh]
+            fresh = fresh[: max(1, int(np.searchsorted(np.cumsum(need), payable, side="right")))]
+            more[fresh] = self.first - samples[fresh]
+            return more
+        value = expected_variance(successes, samples)
+        open_ = (value >= self.sure) & (samples < self.most)
+        order = np.argsort(-np.where(open_, value / cost, -np.inf), kind="stable")[: int(open_.sum())]
+        # half of what is left at most: the values are seen again before the rest is given
+        grants = np.minimum(self.step, self.most - samples[order])
+        served = np.cumsum(grants * cost[order]) <= max(payable / 2, 0.0)
+        served[: 1 if len(order) and grants[0] * cost[order[0]] <= payable else 0] = True
+        more[order[served]] = grants[served]
+        return more
+
+
+def expected_variance(successes: Floats, samples: NDArray[np.int64]) -> Floats:
+    """Return E[p (1 - p)] of each prompt, [P], under a Beta prior that is fitted to all prompts by moments.
+
+    With the posterior Beta(a, b) it is a b / ((a + b) (a + b + 1)).
+
+    Args:
+        successes: The summed rewards of each prompt, [P].
+        samples: The samples of each prompt, [P], at least 1.
+    """
+    a, b = fitted_beta(successes, samples)
+    a, b = a + successes, b + samples - successes
+    return a * b / ((a + b) * (a + b + 1))
+
+
+def fitted_beta(successes: Floats, samples: NDArray[np.int64]) -> tuple[float, float]:
+    """Return the Beta law whose mean and variance are those of the success rates, without the noise of few samples.
+
+    Where prompts differ no more than by chance, it has a weight of 20 samples; the weight is at least half a sample.
+
+    Args:
+        successes: The summed rewards of each prompt, [P].
+        samples: The samples of each prompt, [P], at least 1.
+    """
+    shares = successes / samples
+    mean = float(np.clip(shares.mean(), 0.01, 0.99))
+    between, within = float(shares.var()), mean * (1 - mean)
+    noise = float((1 / samples).mean())
+    # var(share) = within * (rho + (1 - rho) * noise), with rho = 1 / (a + b + 1)
+    rho = (between / within - noise) / max(1e-9, 1 - noise) if within else 0.0
+    weight = float(np.clip(1 / rho - 1, 0.5, 20)) if rho > 0 else 20.0
+    return mean * weight, (1 - mean) * weight
+
+
+def rollouts(  # noqa: PLR0913 - settings, by name
+    prompts: Iterable[ProblemLike],
+    total: Budget | Account | float,
+    *,
+    solver: Solver,
+    reward: Reward | None = None,
+    strategy: str | Plan | Strategy = "best_of_n",
+    objective: str = "signal",
+    n: int = 8,
+    most: int | None = None,
+    seed: int = 0,
+) -> Rollouts:
+    """Draw groups of samples under one total, more of them where rewards differ.
+
+    Args:
+        prompts: The prompts, with reference answers unless `reward` is given.
+        total: What all samples may cost together, with a limit in tokens; a number limits tokens. It is never passed.
+        solver: Writes the samples, with its task and sampling.
+        reward: A function of a problem and a text that returns a number; "signal" asks for one in [0, 1]. None: 1 for a right answer,
+            else 0.
+        strategy: The strategy of a group, which has a parameter `n`. All that it writes to the end belongs to the group.
+        objective: "signal": the total is divided by expected variance. "uniform": n samples of each prompt, in order.
+        n: The samples of each prompt under "uniform"; under "signal" the mean that `most` is four times of.
+        most: The most samples of one prompt under "signal"; None: 4 n.
+        seed: The seed of all samples.
+
+    Returns:
+        A group for each prompt, in the order given. A group that the total did not reach is empty.
+
+    Raises:
+        ConfigError: There are no prompts, one has neither a reference answer nor a reward, the strategy has no size, the objective is
+            another one, or as `Solver.solve_many`.
+        Exception: What the reward raised, with the prompts' samples lost.
+
+    Example:
+        >>> import tts
+        >>> sums = [tts.Problem(text, answer=str(eval(text))) for text in ("3 + 4 - 2", "9 - 5 + 1 - 3", "8 + 8")]
+        >>> with tts.Solver("toy", task="arithmetic", temperature=1.0) as solver:
+        ...     found = tts.rollouts(sums, 2000, solver=solver, n=4)
+        >>> found.spent["tokens"] <= 2000, len(found.groups), min(len(group.rollouts) for group in found.groups) >= 4
+        (True, 3, True)
+    """
+    given = [one if isinstance(one, Problem) else Problem(one) for one in prompts]  # type: ignore[arg-type]
+    check_choice("objective", objective, OBJECTIVES)
+    check_int("n", n, 2, optional=False)
+    check_int("most", most, 2)
+    if not given:
+        raise ConfigError("there are no prompts, but a group needs one", hint="give a list of tts.Problem")
+    for one in given if reward is None else ():
+        if one.answer is None:
+            raise ConfigError(f"the prompt {shown(one.text)} has no reference answer", hint="give Problem(..., answer=...), or reward=")
+    plan = parse(strategy) if isinstance(strategy, str) else Plan(strategy) if isinstance(strategy, Strategy) else strategy
+    if not hasattr(plan.strategy, "n"):
+        raise ConfigError(
+            f"strategy is {shown(str(strategy))}, but a group needs one with a size", hint="give one with n, such as best_of_n"
+        )
+    account = total if isinstance(total, Account) else Account(Budget.of(total))
+    if "tokens" not in account.units:
+        raise ConfigError(f"total is {account}, but it must limit tokens", hint="for example tts.Budget(tokens=100_000)")
+    most = 4 * n if most is None else most
+    allocator = SignalAllocator(first=min(_FIRST, n), most=most) if objective == "signal" else SignalAllocator(first=n, most=n)
+    drawing = _Drawing(given, account, solver, plan, reward, seed)
+    why = drawing.run(allocator)
+    groups = tuple(RolloutGroup(problem=problem, rollouts=tuple(of)) for problem, of in zip(given, drawing.found, strict=True))
+    return Rollouts(groups=groups, spent=drawing.spent(), stopped_by=why)
+
+
+class _Drawing:
+    """The groups while they grow.
+
+    Attributes:
+        found: The rollouts of each prompt.
+    """
+
+    def __init__(self, given: Sequence[Problem], account: Account, solver: Solver, plan: Plan, reward: Reward | None, seed: int) -> None:
+        self._given, self._account, self._solver, self._plan, self._reward, self._seed = given, account, solver, plan, reward, seed
+        self._before = dict(account.spent)
+        self.found: list[list[Rollout]] = [[] for _ in given]
+        self._cost = np.full(len(given), math.nan)  # tokens of a sample, prompt included
+        self._wave = 0
+
+    def spent(self) -> dict[str, float]:
+        """Return what was spent of the account, by unit."""
+        return {unit: amount - self._before.get(unit, 0) for unit, amount in self._account.spent.items()}
+
+    def run(self, allocator: SignalAllocator) -> str:
+        """Draw wave after wave, and return why the last one was the last."""
+        while True:
+            left = self._account.available("tokens")
+            samples = np.array([len(of) for of in self.found])
+            successes = np.array([float(np.clip([one.reward for one in of], 0, 1).sum()) for of in self.found])
+            known = self._cost[~np.isnan(self._cost)]
+            typical = float(known.mean()) if len(known) else 0.0
+            cost = np.where(np.isnan(self._cost), typical, self._cost)
+            if typical and left < _SPREAD * cost.min():
+                return "budget: what is left pays for no further sample"
+            more = allocator.next(successes, samples, np.maximum(1.0, _SPREAD * cost), float(left))
+            if not typical:  # a first prompt alone shows what a sample costs
+                more[np.flatnonzero(more)[1:]] = 0
+            if not more.any():
+                return "settled: no group promises a difference" if allocator.first < allocator.most else "samples drawn"
+            if not self._draw(more):
+                return "budget: it paid for no further sample"
+
+    def _draw(self, more: NDArray[np.int64]) -> bool:
+        """Draw so many samples of each prompt, and return whether there were any."""
+        drawn = 0
+        for size in np.unique(more[more > 0]).tolist():  # prompts of one size in one call
+            places = np.flatnonzero(more == size).tolist()
+            strategy = dataclasses.replace(self._plan.strategy, n=size)  # pyright: ignore[reportArgumentType]
+            own = int(np.random.SeedSequence([self._seed, self._wave]).generate_state(1, np.uint32)[0])
+            self._wave += 1
+            problems = [self._given[place] for place in places]
+            plan = dataclasses.replace(self._plan, strategy=strategy)
+            for place, solution in zip(places, self._solver.solve_many(problems, self._account, strategy=plan, seed=own), strict=True):
+                if isinstance(solution.error, ConfigError):
+                    raise solution.error
+                made = self._judged(place, solution)
+                self.found[place] += made
+                drawn += len(made)
+                if made:
+                    self._note_cost(place, solution.usage.tokens / len(made))
+        return drawn > 0
+
+    def _note_cost(self, place: int, tokens: float) -> None:
+        before = self._cost[place]
+        self._cost[place] = tokens if math.isnan(before) else (before + tokens) / 2
+
+    def _judged(self, place: int, solution: Solution) -> list[Rollout]:
+        """Return the samples of a solution with their rewards."""
+        problem, trace = self._given[place], solution.trace
+        if trace is None:
+            return []
+        task = self._solver.prepared(problem, Budget(samples=1), strategy="single").task
+        samples = trace.record(task, problem.id, problem.answer).samples
+        candidates = sorted(solution.candidates, key=lambda one: one.index)
+        return [
+            Rollout(
+                text=sample.text, answer=sample.answer, reward=self._reward_of(problem, sample), tokens=sample.tokens,
+                num_tokens=candidate.trajectory.num_tokens, truncated=candidate.trajectory.status == "truncated",
+            )
+            for sample, candidate in zip(samples, candidates, strict=True)
+        ]  # fmt: skip
+
+    def _reward_of(self, problem: Problem, sample: PathSample) -> float:
+        """Return the reward of a sample.
+
+        Raises:
+            ConfigError: The reward is no finite number.
+        """
+        if self._reward is None:
+            return float(sample.right is True)
+        value: Any = self._reward(problem, sample.text)
+        if not isinstance(value, int | float | np.number) or not math.isfinite(float(value)):
+            raise ConfigError(f"the reward is {shown(value)}, but must be a finite number", hint="return 0.0 for what it cannot judge")
+        return float(value)
