@@ -186,7 +186,7 @@ def fitted(world: World, given: Sequence[Problem], seed: int) -> PerformanceMode
 
 def runs(world: World, count: int, seed: int, shares: Sequence[float]) -> Iterator[tuple[str, Outcome]]:
     """Yield what each method does with the problems of one seed."""
-    given = world.problems(count, seed)
+    given, level = world.problems(count, seed), 0
     made = {"policy": world.backend(0), "full": world.backend(1)}
     with tts.Solver(made, {}, task="math") as solver, tempfile.TemporaryDirectory() as folder:
         for name, plan, n in (
@@ -197,8 +197,7 @@ def runs(world: World, count: int, seed: int, shares: Sequence[float]) -> Iterat
         ):
             solutions = solver.solve_many(given, each=tts.Budget(samples=n), strategy=plan, seed=seed)
             yield name, outcome(world, given, solutions)
-            if name == "`cascade`":
-                level = sum(s.usage.tokens for s in solutions)
+            level = sum(s.usage.tokens for s in solutions)  # in the end, that of the cascade
         file = str(Path(folder) / "modes.json")
         fitted(world, world.problems(count, 1000 + seed), seed).save(file)
         for share in shares:

@@ -113,11 +113,12 @@ def page(times: int) -> Iterator[str]:
     yield f"Equal groups of {GROUP} samples against groups that `tts.rollouts` sizes by expected variance, on recorded pools."
     yield "*Signal* is the sum over rollouts of squared advantages before scaling. Both have the same signal, or that of a whole wave more."
     yield ""
-    yield f"- {times} runs. Each resamples the problems and orders their samples at random; intervals are quantiles of the runs."
+    yield f"- {times} runs, of which some *ended*. Each resamples the prompts and orders their samples at random."
+    yield "- Intervals are quantiles of the runs."
     yield "- *Silent groups*: those whose rewards do not differ. *First*: the samples of each prompt before prompts are compared."
     yield "- *Sum of variances*: of the groups, whatever their sizes, as a share of that of equal groups."
     yield ""
-    yield "| pool | problems | samples | first | tokens for equal signal | silent, equal | by variance | sum of variances | runs that ended |"
+    yield "| pool | prompts | samples | first | tokens for equal signal | silent, equal | by variance | sum of variances | ended |"
     yield "| :-- | --: | --: | --: | :-- | --: | --: | --: | --: |"
     for name in POOLS:
         of = Recorded.of(name)
@@ -133,10 +134,12 @@ def page(times: int) -> Iterator[str]:
                 figures = "more samples are needed than were recorded | – | – | –"
             yield f"| {name} | {len(of.right):,} | {told} | {first} | {figures} | {len(ratios):,} of {times:,} |"
     yield ""
-    yield "Half the tokens were the goal; it is met where an interval lies below 0.5. Rewards of a prompt have a variance of at most 0.25. So the"
-    yield "tokens cannot fall below the mean of 4 p (1 - p), and the first samples of silent groups come on top. Silent groups stay: a group"
-    yield "that begins without a difference mostly gets no more, and costs less than an equal one. Fewer first samples save more tokens, and"
-    yield "leave more groups silent. The default was chosen on simulated prompts: four keep about 0.8 of the sum of variances."
+    yield "Half the tokens were the goal; it is met where an interval lies below 0.5. The variance of a reward is at most 0.25."
+    yield "So the tokens cannot fall below the mean of 4 p (1 - p), and the first samples of silent groups come on top."
+    yield ""
+    yield "A group that begins without a difference mostly gets no more, and stays silent at a lower cost than an equal one."
+    yield "Fewer first samples save more tokens, and leave more groups silent. The default was chosen on simulated prompts:"
+    yield "four keep about 0.8 of the sum of variances."
 
 
 def mean(of: Sequence[Groups], name: str) -> float:
