@@ -1,0 +1,172 @@
+"""Reinforcement learning of `pocket` on countdowns: GRPO with equal groups, and with groups where rewards differ, at equal rollout tokens.
+
+    python -m research.pocket.grpo [--steps 30] [--tokens 12000] [--prompts 32] [--seeds 3] [--out docs/results/grpo.md]
+
+Each step draws rollouts of some prompts by `tts.rollouts` under the same total, and takes one step of AdamW on them. The copy of the model
+is written to a folder, from which the next rollouts are drawn. Accuracy is that of one sample at temperature 1 on prompts of the validation
+split, which no step sees. It takes some minutes a run on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import numpy as np
+import torch
+
+import tts
+from research.pocket.policy_loss import policy_loss
+from research.stamps import made_by
+from tts.experiments.datasets import countdown
+from tts.models import registry
+from tts.models.record import ModelRecord
+from tts.solver.rollouts import Rollouts
+
+PAGE = Path(__file__).parents[2] / "docs/results/grpo.md"
+OBJECTIVES = ("uniform", "signal")
+RATE = 3e-5  # of learning
+GROUP = 8
+EVERY = 5  # steps between two measurements
+PROBLEMS = 100  # of a measurement
+SAMPLES = 4  # of each of them
+BATCH = 64  # rollouts in one forward pass
+
+
+def batch_of(found: Rollouts, pad: int) -> dict[str, torch.Tensor]:
+    """Return the rollouts of groups with a difference as tensors: ids, mask, log-probabilities and advantages."""
+    rows: list[tuple[tuple[int, ...], Any, float]] = []
+    for group in found.groups:
+        if group.variance > 0:
+            pairs = zip(group.rollouts, group.advantages().tolist(), strict=True)
+            rows += [(one.tokens.prompt, one.tokens, advantage) for one, advantage in pairs if one.tokens is not None]
+    width = max((len(prompt) + len(one.ids) for prompt, one, _ in rows), default=0)
+    ids = torch.full((len(rows), width), pad, dtype=torch.long)
+    mask, before = torch.zeros(len(rows), width), torch.zeros(len(rows), width)
+    for at, (prompt, one, _) in enumerate(rows):
+        end = len(prompt) + len(one.ids)
+        ids[at, :end] = torch.tensor([*prompt, *one.ids])
+        mask[at, len(prompt) : end] = torch.tensor([float(wrote) for wrote in one.written])
+        before[at, len(prompt) : end] = torch.tensor(one.logprobs)
+    return {"ids": ids, "mask": mask, "before": before, "advantages": torch.tensor([advantage for *_, advantage in rows])}
+
+
+def take_step(model: Any, optimizer: torch.optim.Optimizer, batch: Mapping[str, torch.Tensor]) -> float:
+    """Take one step on a batch, and return the loss; the first token of a text has no prediction."""
+    optimizer.zero_grad()
+    count, total = len(batch["ids"]), 0.0
+    for start in range(0, count, BATCH):
+        part = {name: values[start : start + BATCH] for name, values in batch.items()}
+        logits = model(input_ids=part["ids"]).logits[:, :-1]
+        logprobs = torch.log_softmax(logits, dim=-1).gather(-1, part["ids"][:, 1:, None])[..., 0]
+        loss = policy_loss(logprobs, part["before"][:, 1:], part["advantages"], part["mask"][:, 1:])
+        loss = loss * (len(part["ids"]) / count)
+        loss.backward()
+        total += float(loss)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return total
+
+
+def accuracy(folder: Path, seed: int) -> float:
+    """Return the share of right samples of a model on prompts of the validation split."""
+    problems = countdown.load(limit=PROBLEMS, split="validation", numbers=(2, 3, 4), seed=7)
+    with solver_of(folder) as solver:
+        found = tts.rollouts(problems, 10**9, solver=solver, objective="uniform", n=SAMPLES, seed=seed)
+    return float(np.mean([group.rewards.mean() for group in found.groups]))
+
+
+def solver_of(folder: Path) -> tts.Solver:
+    """Return a solver of a model in a folder, without verifiers, at temperature 1."""
+    record = ModelRecord(name="pocket-copy", backend="engine", location=str(folder), source="folder", task="countdown", step=("\n",))
+    return tts.Solver(record, {}, task="countdown", temperature=1.0)
+
+
+def trained(objective: str, steps: int, tokens: int, prompts: int, seed: int) -> Iterator[dict[str, float]]:
+    """Train a copy, and yield what was measured: step, rollout tokens so far, accuracy, and shares of silent groups."""
+    from transformers import AutoModelForCausalLM
+
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "model"
+        shutil.copytree(registry.locate(registry.resolve("pocket")), folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
+        spent, silent = 0, math.nan
+        for step in range(steps + 1):
+            if step % EVERY == 0:
+                yield {"step": step, "tokens": spent, "accuracy": accuracy(folder, seed), "silent": silent}
+            if step == steps:
+                return
+            problems = countdown.load(limit=prompts, split="train", numbers=(2, 3, 4), seed=1000 * seed + step)
+            with solver_of(folder) as solver:
+                found = tts.rollouts(problems, tokens, solver=solver, objective=objective, n=GROUP, seed=step)
+            spent, silent = spent + int(found.spent["tokens"]), found.silent
+            batch = batch_of(found, pad=0)
+            if len(batch["ids"]):
+                take_step(model, optimizer, batch)
+                model.save_pretrained(folder)
+
+
+def page(found: Mapping[tuple[str, int], Sequence[Mapping[str, float]]], options: argparse.Namespace) -> Iterator[str]:
+    """Yield the lines of the page."""
+    flags = f"--steps {options.steps} --tokens {options.tokens} --prompts {options.prompts} --seeds {options.seeds}"
+    yield from ("# Reinforcement learning where rewards differ", "", made_by(f"python -m research.pocket.grpo {flags}"), "")
+    yield f"`pocket` on countdowns of 2 to 4 numbers, {options.steps} steps of GRPO, at most {options.tokens:,} rollout tokens a step."
+    yield ""
+    yield f"- Uniform: {GROUP} samples of each of {options.prompts} new prompts, as many as the tokens pay."
+    yield "- Signal: the same prompts and tokens, sizes by expected variance."
+    yield f"- AdamW at {RATE:g}, one step a batch, no penalty for leaving the first model. {options.seeds} seeds."
+    yield f"- Accuracy: one sample at temperature 1, {SAMPLES} of each of {PROBLEMS} problems of the validation split."
+    yield "- Intervals: 95 % over seeds, by Student's law."
+    yield ""
+    yield "| step | uniform | signal | signal less uniform, points | silent groups, uniform | silent groups, signal |"
+    yield "| --: | :-- | :-- | :-- | --: | --: |"
+    for at, one in enumerate(found["uniform", 0]):
+        each = {name: np.array([found[name, seed][at]["accuracy"] for seed in range(options.seeds)]) * 100 for name in OBJECTIVES}
+        silent = {name: np.mean([found[name, seed][at]["silent"] for seed in range(options.seeds)]) for name in OBJECTIVES}
+        shares = " | ".join("–" if math.isnan(silent[name]) else f"{silent[name]:.0%}" for name in OBJECTIVES)
+        told = f"{interval(each['uniform'])} | {interval(each['signal'])} | {interval(each['signal'] - each['uniform'])}"
+        yield f"| {one['step']:.0f} | {told} | {shares} |"
+
+
+def interval(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
+    """Return the mean with its 95 % interval by Student's law."""
+    from scipy import stats
+
+    if len(values) < 2:
+        return f"{values.mean():.1f}"
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * values.std(ddof=1) / math.sqrt(len(values))
+    return f"{values.mean():.1f} [{values.mean() - half:.1f}, {values.mean() + half:.1f}]"
+
+
+def main() -> None:
+    """Train with both objectives, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--tokens", type=int, default=12_000, help="of the rollouts of a step")
+    parser.add_argument("--prompts", type=int, default=32, help="of a step")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=PAGE)
+    options = parser.parse_args()
+    found: dict[tuple[str, int], list[Mapping[str, float]]] = {}
+    for seed in range(options.seeds):
+        for objective in OBJECTIVES:
+            began = time.time()
+            found[objective, seed] = list(trained(objective, options.steps, options.tokens, options.prompts, seed))
+            print(objective, seed, f"{time.time() - began:.0f} s", json.dumps(found[objective, seed]), flush=True)
+    options.out.write_text("\n".join(page(found, options)) + "\n", encoding="utf-8")
+    print(options.out)
+
+
+if __name__ == "__main__":
+    main()
