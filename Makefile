@@ -149,7 +149,7 @@ test-clients: $(VENV)/.dev $(VENV)-lm-eval/.made $(VENV)-inspect/.made $(VENV)-l
 # TRL's trainers on exported files; the last release with a trainer of process models has an environment of its own
 test-training: $(VENV)/.dev $(VENV)-trl/.made $(VENV)-trl-prm/.made
 	TTS_TRL_PYTHON=$(CURDIR)/$(VENV)-trl/bin/python TTS_TRL_PRM_PYTHON=$(CURDIR)/$(VENV)-trl-prm/bin/python \
-	$(BIN)/python -m pytest -q -rs -m slow tests/trace/test_trl.py
+	$(BIN)/python -m pytest -q -rs -m slow tests/trace/test_trl.py tests/research/pocket/test_grpo.py
 
 $(VENV)-trl/.made:
 	$(PYTHON) -m venv $(VENV)-trl

@@ -72,7 +72,7 @@ def take_step(model: Any, optimizer: torch.optim.Optimizer, batch: Mapping[str, 
         loss = policy_loss(logprobs, part["before"][:, 1:], part["advantages"], part["mask"][:, 1:])
         loss = loss * (len(part["ids"]) / count)
         loss.backward()
-        total += float(loss)
+        total += float(loss.detach())
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     return total

@@ -1,0 +1,109 @@
+"""Reinforcement learning on rollouts: the loss by hand and by TRL, the batch, and one step that raises what was rewarded."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+import tts
+from research.pocket.grpo import batch_of, take_step
+from research.pocket.policy_loss import policy_loss
+from tests.backends.conftest import tiny_model, tiny_tokenizer
+from tests.trace.test_trl import OFFLINE, python_of
+from tts.solver.rollouts import Rollouts
+
+
+def test_the_loss_is_that_of_the_paper() -> None:
+    logprobs, before = torch.tensor([[-1.0, -2.0, -9.0], [-0.5, -1.0, -1.5]]), torch.tensor([[-1.2, -1.5, 0.0], [-1.5, -1.0, -1.4]])
+    advantages, mask = [2.0, -1.0], [[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
+    rows = []
+    for i, advantage in enumerate(advantages):
+        gains = []
+        for j in range(3):
+            if mask[i][j]:
+                ratio = math.exp(float(logprobs[i, j] - before[i, j]))
+                gains.append(min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage))
+        rows.append(sum(gains) / len(gains))
+    found = policy_loss(logprobs, before, torch.tensor(advantages), torch.tensor(mask))
+    assert float(found) == pytest.approx(-sum(rows) / 2, rel=1e-5)
+
+
+def found_groups() -> Rollouts:
+    texts = ["8 + 8", *(" + ".join(str((3 * i + j) % 9 + 1) for j in range(3 + i)) for i in range(6))]
+    problems = [tts.Problem(text, answer=str(eval(text)), id=text) for text in texts]
+    with tts.Solver("toy", {}, task="arithmetic", temperature=1.0) as solver:
+        return tts.rollouts(problems, 4000, solver=solver, n=6, seed=1)
+
+
+def test_a_batch_has_groups_with_a_difference_alone() -> None:
+    found = found_groups()
+    batch = batch_of(found, pad=0)
+    taught = [group for group in found.groups if group.variance > 0]
+    assert len(batch["ids"]) == sum(len(group.rollouts) for group in taught)
+    assert len({len(group.rollouts) for group in found.groups}) > 1, "groups of several sizes"
+    at = 0
+    for group in taught:
+        for one, advantage in zip(group.rollouts, group.advantages().tolist(), strict=True):
+            assert one.tokens is not None
+            assert int(batch["mask"][at].sum()) == len(one.tokens.ids)
+            start = len(one.tokens.prompt)
+            assert batch["ids"][at, : start + len(one.tokens.ids)].tolist() == [*one.tokens.prompt, *one.tokens.ids]
+            assert float(batch["advantages"][at]) == pytest.approx(advantage, rel=1e-5)
+            at += 1
+
+
+def small_batch(count: int = 4, prompt: int = 3, length: int = 6) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(3, 20, (count, prompt + length), generator=generator)
+    mask = torch.zeros(count, prompt + length)
+    for at in range(count):
+        mask[at, prompt : prompt + length - at] = 1
+    before = -3 + 0.5 * torch.rand(count, prompt + length, generator=generator)
+    return {"ids": ids, "mask": mask, "before": before * mask, "advantages": torch.tensor([0.9, -0.9, 0.7, -0.7])}
+
+
+def test_a_step_raises_what_was_rewarded() -> None:
+    pytest.importorskip("transformers")
+    model, batch = tiny_model(len(tiny_tokenizer())).float(), small_batch()
+
+    def logprobs() -> torch.Tensor:
+        with torch.no_grad():
+            found = torch.log_softmax(model(input_ids=batch["ids"]).logits[:, :-1], dim=-1).gather(-1, batch["ids"][:, 1:, None])[..., 0]
+        return (found * batch["mask"][:, 1:]).sum(dim=1)
+
+    with torch.no_grad():
+        now = torch.log_softmax(model(input_ids=batch["ids"]).logits[:, :-1], dim=-1).gather(-1, batch["ids"][:, 1:, None])[..., 0]
+    batch["before"] = torch.cat([torch.zeros(len(now), 1), now], dim=1)
+    first = logprobs()
+    take_step(model, torch.optim.SGD(model.parameters(), lr=0.05), batch)
+    assert float((batch["advantages"] * (logprobs() - first)).sum()) > 0
+
+
+@pytest.mark.slow
+def test_the_loss_on_equal_groups_is_that_of_trl(tmp_path: Path) -> None:
+    python = python_of("TTS_TRL_PYTHON")
+    tokenizer = tiny_tokenizer()
+    tokenizer.pad_token = tokenizer.eos_token
+    model = tiny_model(len(tokenizer)).float()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    batch = small_batch()
+    (tmp_path / "batch.json").write_text(json.dumps({**{name: values.tolist() for name, values in batch.items()}, "prompt": 3}))
+    done = subprocess.run(
+        [python, str(Path(__file__).with_name("trl_loss.py")), str(tmp_path / "model"), str(tmp_path / "batch.json")],
+        capture_output=True, text=True, check=False, env={**os.environ, **OFFLINE, "PYTHONPATH": ""},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    logprobs = torch.log_softmax(model(input_ids=batch["ids"]).logits[:, :-1], dim=-1).gather(-1, batch["ids"][:, 1:, None])[..., 0]
+    loss = policy_loss(logprobs, batch["before"][:, 1:], batch["advantages"], batch["mask"][:, 1:])
+    loss.backward()
+    norm = float(torch.sqrt(sum((p.grad**2).sum() for p in model.parameters() if p.grad is not None)))
+    assert float(loss) == pytest.approx(theirs["loss"], rel=1e-4, abs=1e-6)
+    assert norm == pytest.approx(theirs["norm"], rel=1e-4)
