@@ -55,6 +55,12 @@ def test_two_strategies_are_compared_problem_by_problem(study: Study):
     assert (mirrored.difference.value, mirrored.p) == (pytest.approx(0.45), pytest.approx(small.p))
 
 
+def test_the_other_way_round_is_the_mirror_image(study: Study) -> None:
+    for one, other in zip(study.pairs(A, B), study.pairs(B, A), strict=True):
+        assert (one.difference.low, one.difference.high) == (-other.difference.high, -other.difference.low)
+        assert (one.p, one.mcnemar) == (other.p, other.mcnemar)
+
+
 def test_columns_are_chosen_in_any_order_and_by_short_titles(tts: Any, study: Study) -> None:
     shown = tts("compare", A, B, "--latex", "--columns", "budget,A - B,p")
     assert shown.exit_code == 0

@@ -167,3 +167,14 @@ def test_the_pareto_front_is_printed_as_a_table(tts, store: Path, tmp_path: Path
     assert [(point["strategy"], point["costs"]["tokens"]) for point in front] == [(WEIGHTED, 50 * n) for n in (1, 2, 4, 8)]
     assert [point["accuracy"]["value"] for point in front] == [(10 + 3 * n) / 40 for n in (1, 2, 4, 8)]
     assert Study.stored("sums", store=store).front().rstrip() in done.stdout
+
+
+def test_words_of_a_line_take_its_short_name_and_an_unknown_one_is_refused(tts, store: Path, tmp_path: Path) -> None:
+    out = tmp_path / "curve.svg"
+    done = tts("plot", "sums", "--store", str(store), "--out", str(out), "--label", f"{VOTE}=voting", "--label", f"{WEIGHTED}=by score")
+    assert done.exit_code == 0
+    assert "voting" in out.read_text()
+    assert "by score" in out.read_text()
+    done = tts("plot", "sums", "--store", str(store), "--out", str(out), "--label", "nonsense=vote")
+    assert done.exit_code == 2
+    assert "strategy is 'nonsense'" in done.stderr

@@ -111,7 +111,7 @@ def serve_model(
     log: Annotated[Path | None, typer.Option(metavar="FILE", help="Where its own words go; else they are dropped at the end.")] = None,
 ) -> None:
     """Start a server for a model, wait until it is ready, and print how it is used. It ends with Ctrl-C."""
-    from tts.backends.serving.commands import engine_of, launch, readable
+    from tts.backends.serving.commands import check_installed, engine_of, launch, readable
     from tts.backends.serving.server import serving, watch
     from tts.errors import ConfigError
     from tts.models import registry
@@ -126,6 +126,7 @@ def serve_model(
         held.enter_context(ended_by_sigterm(lambda number: SystemExit(128 + number)))
         file = log or Path(held.enter_context(TemporaryDirectory(prefix="tts-"))) / "log"
         interpreter = str(Path(python).absolute()) if os.sep in python else python or sys.executable  # the server runs elsewhere
+        check_installed(chosen, interpreter)  # before files are read, or turned into another form
         location = held.enter_context(readable(record, gguf=chosen == "llama_cpp", python=interpreter))
         wanted = launch(record, location, chosen, interpreter)
         typer.echo(f"starting {chosen} for {record.name}; its words go to {file}", err=True)

@@ -17,7 +17,7 @@ from tts.budget.account import Account
 from tts.display import cell
 from tts.errors import ConfigError, TTSError, hint_methods, unknown_name
 from tts.experiments.analysis.comparing import Comparison, compare
-from tts.experiments.analysis.curves import Curve, choose_curves, curves_of
+from tts.experiments.analysis.curves import Curve, choose_curves, curves_of, line_words
 from tts.experiments.analysis.pairs import PairedRow, compare_pairs
 from tts.experiments.analysis.points import front_points, points_of
 from tts.experiments.analysis.pools import ProblemPool, pool_study, pools_of
@@ -352,8 +352,9 @@ class Study(Replayable):
         if unknown := set(look) - {f.name for f in dataclasses.fields(Look)}:
             own = inspect.signature(Study.plot).parameters.keys() - {"self", "look"}
             raise unknown_name("option of a figure", min(unknown), {*own, *(f.name for f in dataclasses.fields(Look))})
-        chosen = Look(**look)
-        curves = choose_curves([*self.curves(by_group=by_group), *(one.curve for one in replayed)], strategies)
+        every = [*self.curves(by_group=by_group), *(one.curve for one in replayed)]
+        chosen = Look(**{**look, "labels": line_words(every, look.get("labels", {}))})
+        curves = choose_curves(every, strategies)
         compared = [] if baseline is None else compare(curves, baseline, x, rng=np.random.default_rng(SEED))
         gains = [one.gain for one in compared if one.gain is not None and one.gain.ratio.low > 1]
         shown = max(gains, key=lambda gain: gain.ratio.value) if gains and len({one.group for one in compared}) == 1 else None

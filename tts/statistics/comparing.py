@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -80,7 +81,12 @@ def paired_difference(
     if most is not None and furthest > most * (1 + _ROUNDING):
         raise ConfigError(f"first and second differ by {furthest}, but most is {most}", hint="most=None where no bound is known")
     imagined = furthest or (math.nan if most is None else most)
-    mean = clustered_mean(differences, rng=rng, level=level, resamples=resamples, bounds=(-imagined, imagined))
+    sign = float(np.sign(differences[differences != 0][:1].sum())) or 1.0  # the other way round the interval is mirrored, to the digit
+    mean = clustered_mean(sign * differences, rng=rng, level=level, resamples=resamples, bounds=(-imagined, imagined))
+    if sign < 0:
+        mean = dataclasses.replace(mean, value=-mean.value, low=-mean.high, high=-mean.low)
+    elif not furthest:
+        mean = dataclasses.replace(mean, low=(mean.low - mean.high) / 2, high=(mean.high - mean.low) / 2)
     first_better, second_better = int((differences > 0).sum()), int((differences < 0).sum())
     return Difference(
         mean,

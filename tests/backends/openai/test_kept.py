@@ -76,6 +76,17 @@ def test_the_only_model_is_probed_once_whether_it_is_named_or_not() -> None:
         assert len(other.headers) - before == 2, "the list of models, and whether it is still there"
 
 
+def test_whole_numbers_stay_whole_on_disk() -> None:
+    """A server that checks its parameters refuses top_k = 0.0."""
+    with serving(ToyServer()) as url:
+        access = ServerAccess.of(registry.resolve("toy", url))
+        found = access.probed()
+        kept = access.kept.read()
+    assert found.neutral
+    assert kept is not None
+    assert [(name, value, type(value)) for name, value in kept.neutral] == [(name, value, type(value)) for name, value in found.neutral]
+
+
 def test_another_version_is_probed_again() -> None:
     server = ToyServer(version="1.0")
     with serving(server) as url:

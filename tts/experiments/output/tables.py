@@ -209,7 +209,7 @@ def columns(rows: Rows, titles: Sequence[str] = ()) -> dict[str, list[str]]:
     if titles:
         for title in titles:
             if title not in known and title not in short:
-                raise unknown_name("column", title, [*known])
+                raise unknown_name("column", title, [*short])
         chosen = list(dict.fromkeys(title if title in known else short[title] for title in titles))
     return {title: [" ".join(known[title](row).split()) for row in rows] for title in chosen}
 
