@@ -261,16 +261,7 @@ def rollouts(  # noqa: PLR0913 - settings, by name
     check_choice("objective", objective, OBJECTIVES)
     check_int("n", n, 2, optional=False)
     check_int("most", most, 2)
-    if not given:
-        raise ConfigError("there are no prompts, but a group needs one", hint="give a list of tts.Problem")
-    for one in given if reward is None else ():
-        if one.answer is None:
-            raise ConfigError(f"the prompt {shown(one.text)} has no reference answer", hint="give Problem(..., answer=...), or reward=")
-    plan = parse(strategy) if isinstance(strategy, str) else Plan(strategy) if isinstance(strategy, Strategy) else strategy
-    if not hasattr(plan.strategy, "n"):
-        raise ConfigError(
-            f"strategy is {shown(str(strategy))}, but a group needs one with a size", hint="give one with n, such as best_of_n"
-        )
+    plan = _plan_of(given, strategy, judged=reward is None)
     account = total if isinstance(total, Account) else Account(Budget.of(total))
     if "tokens" not in account.units:
         raise ConfigError(f"total is {account}, but it must limit tokens", hint="for example tts.Budget(tokens=100_000)")
@@ -280,6 +271,30 @@ def rollouts(  # noqa: PLR0913 - settings, by name
     why = drawing.run(allocator)
     groups = tuple(RolloutGroup(problem=problem, rollouts=tuple(of)) for problem, of in zip(given, drawing.found, strict=True))
     return Rollouts(groups=groups, spent=drawing.spent(), stopped_by=why)
+
+
+def _plan_of(given: Sequence[Problem], strategy: str | Plan | Strategy, *, judged: bool) -> Plan:
+    """Return the plan of a group, once prompts and strategy are known to make groups.
+
+    Args:
+        given: The prompts.
+        strategy: As in `rollouts`.
+        judged: Whether the reward is the verdict on the answer.
+
+    Raises:
+        ConfigError: There are no prompts, one has no reference answer to be judged by, or the strategy has no size.
+    """
+    if not given:
+        raise ConfigError("there are no prompts, but a group needs one", hint="give a list of tts.Problem")
+    for one in given if judged else ():
+        if one.answer is None:
+            raise ConfigError(f"the prompt {shown(one.text)} has no reference answer", hint="give Problem(..., answer=...), or reward=")
+    plan = parse(strategy) if isinstance(strategy, str) else Plan(strategy) if isinstance(strategy, Strategy) else strategy
+    if not hasattr(plan.strategy, "n"):
+        raise ConfigError(
+            f"strategy is {shown(str(strategy))}, but a group needs one with a size", hint="give one with n, such as best_of_n"
+        )
+    return plan
 
 
 class _Drawing:
