@@ -111,6 +111,12 @@ def check_number(
         raise _refused(name, value, rule, hint)
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Raise ConfigError where a parameter is neither True nor False."""
+    if not isinstance(value, bool):
+        raise _refused(name, value, "True or False")
+
+
 def check_text(name: str, value: Any, *, optional: bool = False) -> None:
     """Raise ConfigError where a parameter is not a text, or is empty; `optional`: whether it may be None."""
     if not (optional and value is None) and (not isinstance(value, str) or not value):

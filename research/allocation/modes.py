@@ -244,6 +244,10 @@ def page(found: dict[str, dict[str, list[Outcome]]], worlds: Sequence[World], co
             told = interval(*ratio(world, each), len(each))
             accuracy, tokens = np.mean([one.accuracy for one in each]), np.mean([one.tokens for one in each])
             yield f"| {method} | {100 * accuracy:.1f} | {tokens:,.0f} | {told} |"
+    yield from ("", "## Why `auto` is further from hindsight", "")
+    yield "Its performance model knows the mean cost of a search, and a search costs more on a hard problem. So each gets what it was"
+    yield "allowed when it was measured, and what is left at the end goes to short samples. A cost by difficulty in the performance model"
+    yield "would mend that."
 
 
 def interval(value: float, error: float, count: int) -> str:

@@ -55,6 +55,8 @@ TEXTS = {
     "tests",
     "sandbox",
     "credit",
+    "command",
+    "hidden",
     "model",
     "pair_question",
     "on",
@@ -107,6 +109,7 @@ OPTIONAL = {
     "feedback",
 }
 
+FLAGS = {("tests", "restore")}
 OPTIONAL_HERE = {
     ("a_star", "goals"),
     ("auto", "price"),
@@ -126,6 +129,7 @@ OPTIONAL_HERE = {
     ("mixture_sprt", "beta"),
     ("mixture_sprt", "prior"),
     ("mur", "verifier"),
+    ("tests", "hidden"),
     ("reasc", "gate"),
     ("phi_decoding", "foresight_temperature"),
     ("recursive_self_aggregation", "rounds"),
@@ -169,6 +173,8 @@ def assert_refused(table: Registry, name: str, parameter: str) -> None:
     wrong = [*WRONG, *((3, 0.5) if parameter in TEXTS else ("a", "1"))]
     if (name, parameter) in SIGNED:
         wrong.remove(-1)
+    if (name, parameter) in FLAGS:
+        wrong = [value for value in wrong if value is not True]
     if (name, parameter) in LISTS:
         wrong = [value for value in wrong if value not in ([1], (1,))]
     optional = parameter in OPTIONAL or (name, parameter) in OPTIONAL_HERE | LISTS

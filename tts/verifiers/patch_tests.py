@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from tts.backends.base import Backend
 from tts.backends.workspace.suites import Result, RunsSuites, Suite, SuiteOutcome
-from tts.checks import Rule, above, check_parameters, check_text, choice
+from tts.checks import Rule, above, check_flag, check_parameters, check_text, choice
 from tts.errors import ConfigError, shown
 from tts.models.registry import ModelRecord
 from tts.tasks.patch import PatchTask
@@ -85,7 +85,7 @@ class PatchTests(Verifier):
     command: Annotated[str, Rule(_check_command)] = "pytest -q"
     credit: Annotated[str, choice("all", "share")] = "all"
     hidden: Annotated[str, Rule(_check_hidden)] | None = None
-    restore: bool = True
+    restore: Annotated[bool, Rule(check_flag)] = True
     seconds: Annotated[float, above(0, 2**31, "2**31")] = 600.0
     workspace: RunsSuites | None = field(default=None, init=False, repr=False, compare=False)
     name = "tests"
