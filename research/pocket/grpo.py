@@ -1,9 +1,10 @@
 """Reinforcement learning of `pocket` on countdowns: GRPO with equal groups, and with groups where rewards differ, at equal rollout tokens.
 
-    python -m research.pocket.grpo [--steps 30] [--tokens 12000] [--prompts 32] [--seeds 3] [--out docs/results/grpo.md]
+    python -m research.pocket.grpo [--steps 30] [--prompts 32] [--seeds 3] [--out docs/results/grpo.md]
 
-Each step draws rollouts of some prompts by `tts.rollouts` under the same total, and takes one step of AdamW on them. The copy of the model
-is written to a folder, from which the next rollouts are drawn. Accuracy is that of one sample at temperature 1 on prompts of the validation
+Each step draws rollouts of some prompts by `tts.rollouts`, and takes one step of AdamW on them. Equal groups come first: what they cost
+in a step is the total of that step for groups of other sizes, which may spend less of it but never more. The copy of the model is
+written to a folder, from which the next rollouts are drawn. Accuracy is that of one sample at temperature 1 on prompts of the validation
 split, which no step sees. It takes some minutes a run on one core.
 """
 
@@ -34,17 +35,22 @@ from tts.models.record import ModelRecord
 from tts.solver.rollouts import Rollouts
 
 PAGE = Path(__file__).parents[2] / "docs/results/grpo.md"
-OBJECTIVES = ("uniform", "signal")
+OBJECTIVES = ("uniform", "signal")  # in this order: the second gets what the first has spent
 RATE = 3e-5  # of learning
 GROUP = 8
 EVERY = 5  # steps between two measurements
 PROBLEMS = 100  # of a measurement
 SAMPLES = 4  # of each of them
+UNLIMITED = 10**9  # tokens of equal groups, whose number limits them
 BATCH = 64  # rollouts in one forward pass
 
 
 def batch_of(found: Rollouts, pad: int) -> dict[str, torch.Tensor]:
-    """Return the rollouts of groups with a difference as tensors: ids, mask, log-probabilities and advantages."""
+    """Return the rollouts of groups with a difference as tensors: ids, mask, log-probabilities, advantages and shares.
+
+    A share is one over the number of all rollouts. Rollouts of other groups have no gradient, but they count in the mean, as in TRL.
+    """
+    count = sum(len(group.rollouts) for group in found.groups)
     rows: list[tuple[tuple[int, ...], Any, float]] = []
     for group in found.groups:
         if group.variance > 0:
@@ -58,19 +64,20 @@ def batch_of(found: Rollouts, pad: int) -> dict[str, torch.Tensor]:
         ids[at, :end] = torch.tensor([*prompt, *one.ids])
         mask[at, len(prompt) : end] = torch.tensor([float(wrote) for wrote in one.written])
         before[at, len(prompt) : end] = torch.tensor(one.logprobs)
-    return {"ids": ids, "mask": mask, "before": before, "advantages": torch.tensor([advantage for *_, advantage in rows])}
+    return {"ids": ids, "mask": mask, "before": before, "advantages": torch.tensor([advantage for *_, advantage in rows]),
+            "shares": torch.full((len(rows),), 1 / max(1, count))}  # fmt: skip
 
 
 def take_step(model: Any, optimizer: torch.optim.Optimizer, batch: Mapping[str, torch.Tensor]) -> float:
     """Take one step on a batch, and return the loss; the first token of a text has no prediction."""
     optimizer.zero_grad()
-    count, total = len(batch["ids"]), 0.0
-    for start in range(0, count, BATCH):
+    total = 0.0
+    for start in range(0, len(batch["ids"]), BATCH):
         part = {name: values[start : start + BATCH] for name, values in batch.items()}
         logits = model(input_ids=part["ids"]).logits[:, :-1]
         logprobs = torch.log_softmax(logits, dim=-1).gather(-1, part["ids"][:, 1:, None])[..., 0]
         loss = policy_loss(logprobs, part["before"][:, 1:], part["advantages"], part["mask"][:, 1:])
-        loss = loss * (len(part["ids"]) / count)
+        loss = loss * part["shares"].sum()
         loss.backward()
         total += float(loss.detach())
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -82,7 +89,7 @@ def accuracy(folder: Path, seed: int) -> float:
     """Return the share of right samples of a model on prompts of the validation split."""
     problems = countdown.load(limit=PROBLEMS, split="validation", numbers=(2, 3, 4), seed=7)
     with solver_of(folder) as solver:
-        found = tts.rollouts(problems, 10**9, solver=solver, objective="uniform", n=SAMPLES, seed=seed)
+        found = tts.rollouts(problems, UNLIMITED, solver=solver, objective="uniform", n=SAMPLES, seed=seed)
     return float(np.mean([group.rewards.mean() for group in found.groups]))
 
 
@@ -92,24 +99,34 @@ def solver_of(folder: Path) -> tts.Solver:
     return tts.Solver(record, {}, task="countdown", temperature=1.0)
 
 
-def trained(objective: str, steps: int, tokens: int, prompts: int, seed: int) -> Iterator[dict[str, float]]:
-    """Train a copy, and yield what was measured: step, rollout tokens so far, accuracy, and shares of silent groups."""
+def trained(objective: str, totals: Sequence[int], prompts: int, seed: int) -> Iterator[dict[str, float]]:
+    """Train a copy, and yield what was measured before each step: step, rollout tokens so far, accuracy, and shares of silent groups.
+
+    Args:
+        objective: As in `tts.rollouts`.
+        totals: The most rollout tokens of each step.
+        prompts: The prompts of a step.
+        seed: The seed of prompts and samples.
+    """
     from transformers import AutoModelForCausalLM
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
-        shutil.copytree(registry.locate(registry.resolve("pocket")), folder)
+        source = registry.locate(registry.resolve("pocket"))
+        if source is None:
+            raise FileNotFoundError("the files of pocket are missing")
+        shutil.copytree(source, folder)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
         spent, silent = 0, math.nan
-        for step in range(steps + 1):
-            if step % EVERY == 0:
-                yield {"step": step, "tokens": spent, "accuracy": accuracy(folder, seed), "silent": silent}
-            if step == steps:
+        for step in range(len(totals) + 1):
+            accuracy_now = accuracy(folder, seed) if step % EVERY == 0 else math.nan
+            yield {"step": step, "tokens": spent, "accuracy": accuracy_now, "silent": silent}
+            if step == len(totals):
                 return
             problems = countdown.load(limit=prompts, split="train", numbers=(2, 3, 4), seed=1000 * seed + step)
             with solver_of(folder) as solver:
-                found = tts.rollouts(problems, tokens, solver=solver, objective=objective, n=GROUP, seed=step)
+                found = tts.rollouts(problems, totals[step], solver=solver, objective=objective, n=GROUP, seed=step)
             spent, silent = spent + int(found.spent["tokens"]), found.silent
             batch = batch_of(found, pad=0)
             if len(batch["ids"]):
@@ -119,24 +136,27 @@ def trained(objective: str, steps: int, tokens: int, prompts: int, seed: int) ->
 
 def page(found: Mapping[tuple[str, int], Sequence[Mapping[str, float]]], options: argparse.Namespace) -> Iterator[str]:
     """Yield the lines of the page."""
-    flags = f"--steps {options.steps} --tokens {options.tokens} --prompts {options.prompts} --seeds {options.seeds}"
+    flags = f"--steps {options.steps} --prompts {options.prompts} --seeds {options.seeds}"
     yield from ("# Reinforcement learning where rewards differ", "", made_by(f"python -m research.pocket.grpo {flags}"), "")
-    yield f"`pocket` on countdowns of 2 to 4 numbers, {options.steps} steps of GRPO, at most {options.tokens:,} rollout tokens a step."
+    yield f"`pocket` on countdowns of 2 to 4 numbers, {options.steps} steps of GRPO."
     yield ""
-    yield f"- Uniform: {GROUP} samples of each of {options.prompts} new prompts, as many as the tokens pay."
-    yield "- Signal: the same prompts and tokens, sizes by expected variance."
+    yield f"- Uniform: {GROUP} samples of each of {options.prompts} new prompts."
+    yield "- Signal: the same prompts, sizes by expected variance. What uniform groups cost in a step is the total of that step."
     yield f"- AdamW at {RATE:g}, one step a batch, no penalty for leaving the first model. {options.seeds} seeds."
     yield f"- Accuracy: one sample at temperature 1, {SAMPLES} of each of {PROBLEMS} problems of the validation split."
     yield "- Intervals: 95 % over seeds, by Student's law."
     yield ""
-    yield "| step | uniform | signal | signal less uniform, points | silent groups, uniform | silent groups, signal |"
-    yield "| --: | :-- | :-- | :-- | --: | --: |"
+    yield "| step | uniform | signal | signal less uniform, points | silent groups, uniform | signal | tokens, uniform | signal |"
+    yield "| --: | :-- | :-- | :-- | --: | --: | --: | --: |"
     for at, one in enumerate(found["uniform", 0]):
+        if math.isnan(one["accuracy"]):
+            continue
         each = {name: np.array([found[name, seed][at]["accuracy"] for seed in range(options.seeds)]) * 100 for name in OBJECTIVES}
         silent = {name: np.mean([found[name, seed][at]["silent"] for seed in range(options.seeds)]) for name in OBJECTIVES}
         shares = " | ".join("–" if math.isnan(silent[name]) else f"{silent[name]:.0%}" for name in OBJECTIVES)
         told = f"{interval(each['uniform'])} | {interval(each['signal'])} | {interval(each['signal'] - each['uniform'])}"
-        yield f"| {one['step']:.0f} | {told} | {shares} |"
+        spent = {name: np.mean([found[name, seed][at]["tokens"] for seed in range(options.seeds)]) for name in OBJECTIVES}
+        yield f"| {one['step']:.0f} | {told} | {shares} | {' | '.join(f'{spent[name]:,.0f}' for name in OBJECTIVES)} |"
 
 
 def interval(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
@@ -153,16 +173,17 @@ def main() -> None:
     """Train with both objectives, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--tokens", type=int, default=12_000, help="of the rollouts of a step")
     parser.add_argument("--prompts", type=int, default=32, help="of a step")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=PAGE)
     options = parser.parse_args()
     found: dict[tuple[str, int], list[Mapping[str, float]]] = {}
     for seed in range(options.seeds):
+        totals = [UNLIMITED] * options.steps
         for objective in OBJECTIVES:
             began = time.time()
-            found[objective, seed] = list(trained(objective, options.steps, options.tokens, options.prompts, seed))
+            found[objective, seed] = list(trained(objective, totals, options.prompts, seed))
+            totals = np.diff([one["tokens"] for one in found[objective, seed]]).astype(int).tolist()
             print(objective, seed, f"{time.time() - began:.0f} s", json.dumps(found[objective, seed]), flush=True)
     options.out.write_text("\n".join(page(found, options)) + "\n", encoding="utf-8")
     print(options.out)

@@ -76,7 +76,7 @@ class Groups:
 def divided(of: Recorded, signal: float, first: int) -> Groups | None:
     """Return the groups of the allocator once they have so much signal; None: the recorded samples are too few.
 
-    Costs are those of the samples seen so far. What is left is taken as four times the tokens of equal groups: waves are small parts of it.
+    Costs are those of the samples seen so far. What is left is taken as a quarter of the tokens of equal groups, so that waves are small.
     """
     most = min(len(one) for one in of.right)
     allocator, sizes = SignalAllocator(first=first, most=most), np.zeros(len(of.right), np.int64)
@@ -135,7 +135,7 @@ def page(times: int) -> Iterator[str]:
             yield f"| {name} | {len(of.right):,} | {told} | {first} | {figures} | {len(ratios):,} of {times:,} |"
     yield ""
     yield "Half the tokens were the goal; it is met where an interval lies below 0.5. The variance of a reward is at most 0.25."
-    yield "So the tokens cannot fall below the mean of 4 p (1 - p), and the first samples of silent groups come on top."
+    yield "So samples cannot fall below the mean of 3.5 p (1 - p) times, and the first samples of silent groups come on top."
     yield ""
     yield "A group that begins without a difference mostly gets no more, and stays silent at a lower cost than an equal one."
     yield "Fewer first samples save more tokens, and leave more groups silent. The default was chosen on simulated prompts:"

@@ -63,6 +63,14 @@ def test_uniform_groups_are_equal() -> None:
     assert found.stopped_by == "samples drawn"
 
 
+def test_the_end_says_what_ended_it() -> None:
+    assert drawn(10**6, most=2, n=2).stopped_by == "samples drawn"
+    assert {len(one.rollouts) for one in drawn(10**6, most=3).groups} == {3}, "never more than most"
+    assert drawn(700).stopped_by.startswith("budget: ")
+    assert drawn(10**6, reward=lambda problem, text: 1.0).stopped_by.startswith("settled: ")
+    assert min(drawn(3000, objective="uniform", reward=lambda problem, text: -2.0).groups[0].rewards) == -2
+
+
 def test_signal_draws_where_rewards_differ() -> None:
     uniform = [drawn(100_000, seed, objective="uniform", n=8) for seed in range(4)]
     for seed, one in enumerate(uniform):
@@ -139,6 +147,7 @@ def test_the_allocator_serves_the_greatest_variance_for_its_cost_and_never_more_
         ({"n": 1}, "n is 1"),
         ({"strategy": "single"}, "a group needs one with a size"),
         ({"reward": lambda problem, text: math.nan}, "the reward is nan"),
+        ({"reward": lambda problem, text: 1.5}, "the reward is 1.5, but objective"),
         ({"total": tts.Budget(samples=9)}, "must limit tokens"),
     ],
 )

@@ -181,6 +181,19 @@ class SignalAllocator:
         more[order[served]] = grants[served]
         return more
 
+    def reason(self, successes: Floats, samples: NDArray[np.int64]) -> str:
+        """Return why `next` gives no more.
+
+        Args:
+            successes: As in `next`.
+            samples: As in `next`.
+        """
+        if (samples >= self.most).all():
+            return "samples drawn"
+        if samples.min() >= self.first and not ((expected_variance(successes, samples) >= self.sure) & (samples < self.most)).any():
+            return "settled: no group promises a difference"
+        return "budget: what is left pays for no further sample"
+
 
 def expected_variance(successes: Floats, samples: NDArray[np.int64]) -> Floats:
     """Return E[p (1 - p)] of each prompt, [P], under a Beta prior that is fitted to all prompts by moments.
@@ -246,7 +259,7 @@ def rollouts(  # noqa: PLR0913 - settings, by name
 
     Raises:
         ConfigError: There are no prompts, one has neither a reference answer nor a reward, the strategy has no size, the objective is
-            another one, or as `Solver.solve_many`.
+            another one, a reward is not finite or, under "signal", not in [0, 1], or as `Solver.solve_many`.
         Exception: What the reward raised, with the prompts' samples lost.
 
     Example:
@@ -266,8 +279,8 @@ def rollouts(  # noqa: PLR0913 - settings, by name
     if "tokens" not in account.units:
         raise ConfigError(f"total is {account}, but it must limit tokens", hint="for example tts.Budget(tokens=100_000)")
     most = 4 * n if most is None else most
-    allocator = SignalAllocator(first=min(_FIRST, n), most=most) if objective == "signal" else SignalAllocator(first=n, most=n)
-    drawing = _Drawing(given, account, solver, plan, reward, seed)
+    allocator = SignalAllocator(first=min(_FIRST, n, most), most=most) if objective == "signal" else SignalAllocator(first=n, most=n)
+    drawing = _Drawing(given, account, solver, plan, reward, seed, is_bounded=objective == "signal")
     why = drawing.run(allocator)
     groups = tuple(RolloutGroup(problem=problem, rollouts=tuple(of)) for problem, of in zip(given, drawing.found, strict=True))
     return Rollouts(groups=groups, spent=drawing.spent(), stopped_by=why)
@@ -304,8 +317,11 @@ class _Drawing:
         found: The rollouts of each prompt.
     """
 
-    def __init__(self, given: Sequence[Problem], account: Account, solver: Solver, plan: Plan, reward: Reward | None, seed: int) -> None:
+    def __init__(
+        self, given: Sequence[Problem], account: Account, solver: Solver, plan: Plan, reward: Reward | None, seed: int, *, is_bounded: bool
+    ) -> None:
         self._given, self._account, self._solver, self._plan, self._reward, self._seed = given, account, solver, plan, reward, seed
+        self._is_bounded = is_bounded  # whether rewards must be in [0, 1]
         self._before = dict(account.spent)
         self.found: list[list[Rollout]] = [[] for _ in given]
         self._cost = np.full(len(given), math.nan)  # tokens of a sample, prompt included
@@ -330,7 +346,7 @@ class _Drawing:
             if not typical:  # a first prompt alone shows what a sample costs
                 more[np.flatnonzero(more)[1:]] = 0
             if not more.any():
-                return "settled: no group promises a difference" if allocator.first < allocator.most else "samples drawn"
+                return allocator.reason(successes, samples)
             if not self._draw(more):
                 return "budget: it paid for no further sample"
 
@@ -378,11 +394,15 @@ class _Drawing:
         """Return the reward of a sample.
 
         Raises:
-            ConfigError: The reward is no finite number.
+            ConfigError: The reward is no finite number, or not in [0, 1] where sizes follow it.
         """
         if self._reward is None:
             return float(sample.right is True)
         value: Any = self._reward(problem, sample.text)
         if not isinstance(value, int | float | np.number) or not math.isfinite(float(value)):
             raise ConfigError(f"the reward is {shown(value)}, but must be a finite number", hint="return 0.0 for what it cannot judge")
+        if self._is_bounded and not 0 <= float(value) <= 1:
+            raise ConfigError(
+                f'the reward is {shown(value)}, but objective "signal" needs one in [0, 1]', hint='scale it, or take "uniform"'
+            )
         return float(value)

@@ -8,11 +8,12 @@ import os
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import tts
-from research.pocket.grpo import batch_of, take_step
+from research.pocket.grpo import UNLIMITED, batch_of, take_step, trained
 from research.pocket.policy_loss import policy_loss
 from tests.backends.conftest import tiny_model, tiny_tokenizer
 from tests.trace.test_trl import OFFLINE, python_of
@@ -47,6 +48,7 @@ def test_a_batch_has_groups_with_a_difference_alone() -> None:
     taught = [group for group in found.groups if group.variance > 0]
     assert len(batch["ids"]) == sum(len(group.rollouts) for group in taught)
     assert len({len(group.rollouts) for group in found.groups}) > 1, "groups of several sizes"
+    assert batch["shares"].tolist() == pytest.approx([1 / sum(len(group.rollouts) for group in found.groups)] * len(batch["ids"]))
     at = 0
     for group in taught:
         for one, advantage in zip(group.rollouts, group.advantages().tolist(), strict=True):
@@ -58,6 +60,10 @@ def test_a_batch_has_groups_with_a_difference_alone() -> None:
             at += 1
 
 
+def gradient_norm(model: torch.nn.Module) -> float:
+    return float(torch.stack([(p.grad**2).sum() for p in model.parameters() if p.grad is not None]).sum().sqrt())
+
+
 def small_batch(count: int = 4, prompt: int = 3, length: int = 6) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(3, 20, (count, prompt + length), generator=generator)
@@ -65,7 +71,8 @@ def small_batch(count: int = 4, prompt: int = 3, length: int = 6) -> dict[str, t
     for at in range(count):
         mask[at, prompt : prompt + length - at] = 1
     before = -3 + 0.5 * torch.rand(count, prompt + length, generator=generator)
-    return {"ids": ids, "mask": mask, "before": before * mask, "advantages": torch.tensor([0.9, -0.9, 0.7, -0.7])}
+    return {"ids": ids, "mask": mask, "before": before * mask, "advantages": torch.tensor([0.9, -0.9, 0.7, -0.7]),
+            "shares": torch.full((count,), 1 / count)}  # fmt: skip
 
 
 def test_a_step_raises_what_was_rewarded() -> None:
@@ -83,6 +90,26 @@ def test_a_step_raises_what_was_rewarded() -> None:
     first = logprobs()
     take_step(model, torch.optim.SGD(model.parameters(), lr=0.05), batch)
     assert float((batch["advantages"] * (logprobs() - first)).sum()) > 0
+
+
+def test_groups_without_a_difference_count_in_the_loss_as_they_do_in_trl() -> None:
+    """TRL's batch has all rollouts, with advantages of 0 where a group does not differ; ours has the others alone."""
+    model, batch = tiny_model(len(tiny_tokenizer())).float(), small_batch()
+    batch["advantages"][2:] = 0
+    norms = []
+    for rows in (slice(0, 4), slice(0, 2)):
+        part = {name: values[rows] for name, values in batch.items()}
+        loss = take_step(model, torch.optim.SGD(model.parameters(), lr=0.0), part)
+        norms.append((loss, gradient_norm(model)))
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+
+
+def test_other_sizes_get_no_more_tokens_than_equal_groups() -> None:
+    equal = list(trained("uniform", [UNLIMITED] * 2, 4, seed=0))
+    totals = np.diff([one["tokens"] for one in equal]).astype(int).tolist()
+    assert min(totals) > 0
+    signal = list(trained("signal", totals, 4, seed=0))
+    assert all(0 < spent <= total for spent, total in zip(np.diff([one["tokens"] for one in signal]), totals, strict=True))
 
 
 @pytest.mark.slow
@@ -104,6 +131,6 @@ def test_the_loss_on_equal_groups_is_that_of_trl(tmp_path: Path) -> None:
     logprobs = torch.log_softmax(model(input_ids=batch["ids"]).logits[:, :-1], dim=-1).gather(-1, batch["ids"][:, 1:, None])[..., 0]
     loss = policy_loss(logprobs, batch["before"][:, 1:], batch["advantages"], batch["mask"][:, 1:])
     loss.backward()
-    norm = float(torch.sqrt(sum((p.grad**2).sum() for p in model.parameters() if p.grad is not None)))
-    assert float(loss) == pytest.approx(theirs["loss"], rel=1e-4, abs=1e-6)
+    norm = gradient_norm(model)
+    assert float(loss.detach()) == pytest.approx(theirs["loss"], rel=1e-4, abs=1e-6)
     assert norm == pytest.approx(theirs["norm"], rel=1e-4)
