@@ -1,6 +1,6 @@
 """Reinforcement learning of `pocket` on countdowns: GRPO with equal groups, and with groups where rewards differ, at equal rollout tokens.
 
-    python -m research.pocket.grpo [--steps 30] [--prompts 32] [--seeds 3] [--out docs/results/grpo.md]
+    python -m research.pocket.grpo [--steps 30] [--prompts 32] [--seeds 3] [--out FILE]
 
 Each step draws rollouts of some prompts by `tts.rollouts`, and takes one step of AdamW on them. Equal groups come first: what they cost
 in a step is the total of that step for groups of other sizes, which may spend less of it but never more. The copy of the model is
@@ -34,7 +34,7 @@ from tts.models import registry
 from tts.models.record import ModelRecord
 from tts.solver.rollouts import Rollouts
 
-PAGE = Path(__file__).parents[2] / "docs/results/grpo.md"
+PAGE = Path("grpo.md")
 OBJECTIVES = ("uniform", "signal")  # in this order: the second gets what the first has spent
 RATE = 3e-5  # of learning
 GROUP = 8
