@@ -353,7 +353,8 @@ class Study(Replayable):
             own = inspect.signature(Study.plot).parameters.keys() - {"self", "look"}
             raise unknown_name("option of a figure", min(unknown), {*own, *(f.name for f in dataclasses.fields(Look))})
         every = [*self.curves(by_group=by_group), *(one.curve for one in replayed)]
-        chosen = Look(**{**look, "labels": line_words(every, look.get("labels", {}))})
+        chosen = Look(**look)
+        chosen = dataclasses.replace(chosen, labels=line_words(every, chosen.labels))
         curves = choose_curves(every, strategies)
         compared = [] if baseline is None else compare(curves, baseline, x, rng=np.random.default_rng(SEED))
         gains = [one.gain for one in compared if one.gain is not None and one.gain.ratio.low > 1]
