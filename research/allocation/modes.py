@@ -170,7 +170,7 @@ def ratio(world: World, each: Sequence[Outcome]) -> tuple[float, float]:
     return of(each), math.sqrt((len(each) - 1) / len(each) * float(((without - without.mean()) ** 2).sum()))
 
 
-def fitted(world: World, given: Sequence[Problem], seed: int) -> PerformanceModel:
+def fit_modes(world: World, given: Sequence[Problem], seed: int) -> PerformanceModel:
     """Return the performance model of both modes, from runs on problems: a pool of short samples, votes of full ones, and the cascade."""
     made = {"policy": world.backend(0), "full": world.backend(1)}
     results = []
@@ -199,7 +199,7 @@ def runs(world: World, count: int, seed: int, shares: Sequence[float]) -> Iterat
             yield name, outcome(world, given, solutions)
             level = sum(s.usage.tokens for s in solutions)  # in the end, that of the cascade
         file = str(Path(folder) / "modes.json")
-        fitted(world, world.problems(count, 1000 + seed), seed).save(file)
+        fit_modes(world, world.problems(count, 1000 + seed), seed).save(file)
         for share in shares:
             total = round(share * level)
             solutions = solver.solve_many(given, tts.Budget(tokens=total), strategy=f"auto(model={file!r}) | majority", seed=seed)

@@ -102,7 +102,7 @@ def plans() -> dict[str, str]:
     return made
 
 
-def measured(pools: Sequence[ProblemPool], sizes: Sequence[int], draws: int) -> dict[str, list[Curve]]:
+def measure(pools: Sequence[ProblemPool], sizes: Sequence[int], draws: int) -> dict[str, list[Curve]]:
     """Return a curve of one point for each selection and size."""
     found = {CHANCE: [one.curve for size in sizes for one in replay(pools, [CHANCE], [size])]}
     for name, selection in plans().items():
@@ -164,7 +164,7 @@ def main() -> None:
         number = running.run(online(choices, options.online), path, options.jobs)
         with Store(path) as store, trust_places():
             curves = curves_of(store.results(number), rng=np.random.default_rng(0))
-        found = measured(pools, sizes, options.draws)
+        found = measure(pools, sizes, options.draws)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
     live = {name: next(one for one in curves if one.label.startswith(str(parse(plan)))) for name, plan in LIVE_PLANS.items()}

@@ -1,6 +1,6 @@
 """Reinforcement learning of `pocket` on countdowns: GRPO with equal groups, and with groups where rewards differ, at equal rollout tokens.
 
-    python -m research.pocket.grpo [--steps 30] [--prompts 32] [--seeds 3] [--out FILE]
+    python -m research.pocket.grpo [--steps 30] [--prompts 32] [--seeds 3] [--out docs/results/grpo.md]
 
 Each step draws rollouts of some prompts by `tts.rollouts`, and takes one step of AdamW on them. Equal groups come first: what they cost
 in a step is the total of that step for groups of other sizes, which may spend less of it but never more. The copy of the model is
@@ -34,7 +34,7 @@ from tts.models import registry
 from tts.models.record import ModelRecord
 from tts.solver.rollouts import Rollouts
 
-PAGE = Path("grpo.md")
+PAGE = Path(__file__).parents[2] / "docs/results/grpo.md"
 OBJECTIVES = ("uniform", "signal")  # in this order: the second gets what the first has spent
 RATE = 3e-5  # of learning
 GROUP = 8
@@ -99,7 +99,7 @@ def solver_of(folder: Path) -> tts.Solver:
     return tts.Solver(record, {}, task="countdown", temperature=1.0)
 
 
-def trained(objective: str, totals: Sequence[int], prompts: int, seed: int) -> Iterator[dict[str, float]]:
+def train(objective: str, totals: Sequence[int], prompts: int, seed: int) -> Iterator[dict[str, float]]:
     """Train a copy, and yield what was measured before each step: step, rollout tokens so far, accuracy, and shares of silent groups.
 
     Args:
@@ -182,7 +182,7 @@ def main() -> None:
         totals = [UNLIMITED] * options.steps
         for objective in OBJECTIVES:
             began = time.time()
-            found[objective, seed] = list(trained(objective, totals, options.prompts, seed))
+            found[objective, seed] = list(train(objective, totals, options.prompts, seed))
             totals = np.diff([one["tokens"] for one in found[objective, seed]]).astype(int).tolist()
             print(objective, seed, f"{time.time() - began:.0f} s", json.dumps(found[objective, seed]), flush=True)
     options.out.write_text("\n".join(page(found, options)) + "\n", encoding="utf-8")

@@ -73,7 +73,7 @@ class Groups:
         return cls(tokens, float((sizes * variances).sum()), float(variances.sum()), float((variances == 0).mean()))
 
 
-def divided(of: Recorded, signal: float, first: int) -> Groups | None:
+def divide(of: Recorded, signal: float, first: int) -> Groups | None:
     """Return the groups of the allocator once they have so much signal; None: the recorded samples are too few.
 
     Costs are those of the samples seen so far. What is left is taken as a quarter of the tokens of equal groups, so that waves are small.
@@ -93,14 +93,14 @@ def divided(of: Recorded, signal: float, first: int) -> Groups | None:
             return found
 
 
-def measured(of: Recorded, times: int, first: int) -> tuple[Floats, list[Groups], list[Groups]]:
+def measure(of: Recorded, times: int, first: int) -> tuple[Floats, list[Groups], list[Groups]]:
     """Return the tokens by expected variance as a share of those of equal groups, [times], and the groups of each."""
     rng, equal, by_signal = np.random.default_rng(0), list[Groups](), list[Groups]()
     for _ in range(times):
         places = rng.integers(len(of.right), size=len(of.right))  # problems are resampled too, so that the interval is over problems
         some = Recorded(tuple(of.right[i] for i in places), tuple(of.tokens[i] for i in places)).ordered(rng)
         uniform = Groups.of(some, np.full(len(places), GROUP))
-        found = divided(some, uniform.signal, first)
+        found = divide(some, uniform.signal, first)
         if found is not None:
             equal.append(uniform)
             by_signal.append(found)
@@ -125,7 +125,7 @@ def page(times: int) -> Iterator[str]:
         sizes = sorted({len(one) for one in of.right})
         told = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
         for first in FIRSTS:
-            ratios, equal, found = measured(of, times, first)
+            ratios, equal, found = measure(of, times, first)
             if len(ratios):
                 low, middle, high = np.quantile(ratios, [0.025, 0.5, 0.975])
                 figures = f"{middle:.2f} times [{low:.2f}, {high:.2f}] | {mean(equal, 'silent'):.0%} | {mean(found, 'silent'):.0%}"

@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("research", reason="research is no part of the wheel")
+
 import tts
-from research.allocation.modes import ESCALATION, LONGEST, Kind, World, fitted, least_tokens, outcome, ratio, vote_accuracy
+from research.allocation import modes
+from research.allocation.modes import ESCALATION, LONGEST, Kind, World, fit_modes, least_tokens, outcome, ratio, vote_accuracy
 
 WORLD = World("test", (Kind((0.97, 0.98), (150, 1500)), Kind((0.1, 0.9), (200, 6000))), (0.5, 0.5))
 
@@ -45,7 +48,7 @@ def test_the_accuracy_of_a_vote_is_that_of_its_law() -> None:
 def test_searches_under_a_total_are_not_all_cut_short(tmp_path: Path) -> None:
     """The total pays a full thought for a part of the hard problems: these are solved, where an even division would solve none."""
     file = tmp_path / "modes.json"
-    fitted(WORLD, WORLD.problems(60, 1000), 0).save(file)
+    fit_modes(WORLD, WORLD.problems(60, 1000), 0).save(file)
     given = WORLD.problems(60, 1)
     total = 60 * 2200  # an even division has 4,000 tokens for each hard problem, and a full thought takes 6,000
     with tts.Solver({"policy": WORLD.backend(0), "full": WORLD.backend(1)}, {}, task="math") as solver:
@@ -66,3 +69,13 @@ def test_a_cascade_of_modes_keeps_its_budget_and_is_near_hindsight() -> None:
             found.append(outcome(WORLD, given, solutions))
     times, error = ratio(WORLD, found)
     assert times <= 1.1 + 4 * error
+
+
+@pytest.mark.slow
+def test_the_command_has_a_row_for_each_method_and_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "modes.md"
+    monkeypatch.setattr("sys.argv", ["modes", "--problems", "24", "--seeds", "2", "--out", str(out)])
+    modes.main()
+    page = out.read_text(encoding="utf-8")
+    assert page.count("\n| one short sample | ") == page.count("\n| `cascade` | ") == len(modes.WORLDS)
+    assert page.count("\n| `auto`, ") == 2 * len(modes.WORLDS)

@@ -242,6 +242,8 @@ def rollouts(  # noqa: PLR0913 - settings, by name
 ) -> Rollouts:
     """Draw groups of samples under one total, more of them where rewards differ.
 
+    A sample that the total or `max_tokens` cuts counts as it stands, mostly with a reward of 0; `Rollout.truncated` marks it.
+
     Args:
         prompts: The prompts, with reference answers unless `reward` is given.
         total: What all samples may cost together, with a limit in tokens; a number limits tokens. It is never passed.
@@ -363,7 +365,7 @@ class _Drawing:
             for place, solution in zip(places, self._solver.solve_many(problems, self._account, strategy=plan, seed=own), strict=True):
                 if isinstance(solution.error, ConfigError):
                     raise solution.error
-                made = self._judged(place, solution)
+                made = self._judge(place, solution)
                 self.found[place] += made
                 drawn += len(made)
                 if made:
@@ -374,7 +376,7 @@ class _Drawing:
         before = self._cost[place]
         self._cost[place] = tokens if math.isnan(before) else (before + tokens) / 2
 
-    def _judged(self, place: int, solution: Solution) -> list[Rollout]:
+    def _judge(self, place: int, solution: Solution) -> list[Rollout]:
         """Return the samples of a solution with their rewards."""
         problem, trace = self._given[place], solution.trace
         if trace is None:

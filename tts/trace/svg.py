@@ -43,10 +43,10 @@ def document(height: float, title: str, description: str, body: Sequence[str], s
 def _rules(style: str) -> str:
     """Return rules of CSS with their colours written out, for programs that know no variables; then those of a dark screen."""
     dark = "".join(_COLOURED.findall(style))
-    return f"{_painted(style, _LIGHT)}@media(prefers-color-scheme:dark){{{_painted(dark, _DARK)}}}\n"
+    return f"{_paint(style, _LIGHT)}@media(prefers-color-scheme:dark){{{_paint(dark, _DARK)}}}\n"
 
 
-def _painted(style: str, colours: Mapping[str, str]) -> str:
+def _paint(style: str, colours: Mapping[str, str]) -> str:
     return _COLOUR.sub(lambda found: colours[found[1]], style)
 
 

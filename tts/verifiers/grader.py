@@ -108,17 +108,17 @@ class Grader(AskingVerifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
         prompts = [asking(self.ask(self.question), problem, ("Solution", t.judged_text)) for t in trajectories]
-        return [StepScores(whole=score) for score in await self._graded(prompts, calls)]
+        return [StepScores(whole=score) for score in await self._grades_of(prompts, calls)]
 
     async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
         """Return for each pair how far the first is better, the mean of both orders; NaN if one of them is unknown."""
 
         async def verdicts(prompts: list[Prompt]) -> list[float]:
-            return await self._graded(prompts, calls)
+            return await self._grades_of(prompts, calls)
 
         return await compare_in_both_orders(self.ask(self.pair_question), problem, pairs, verdicts)
 
-    async def _graded(self, prompts: Sequence[Prompt], calls: Calls) -> list[float]:
+    async def _grades_of(self, prompts: Sequence[Prompt], calls: Calls) -> list[float]:
         """Return the expected grade after each prompt, from 0 to 1; NaN where it is unknown."""
         fits = self.fits(prompts, calls)
         shown = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]

@@ -146,10 +146,10 @@ class PatchTests(Verifier):
         scores: dict[str | None, StepScores] = {}
         for patch in dict.fromkeys(patches):
             left = calls.seconds_left()
-            scores[patch] = _LATE if left is not None and left <= 0 else await in_thread(self._scored, patch, left)
+            scores[patch] = _LATE if left is not None and left <= 0 else await in_thread(self._score, patch, left)
         return [scores[patch] for patch in patches]
 
-    def _scored(self, patch: str | None, left: float | None) -> StepScores:
+    def _score(self, patch: str | None, left: float | None) -> StepScores:
         if self.workspace is None:
             raise ConfigError(
                 "the verifier 'tests' has no repository", hint="give it to tts.solve with backend=tts.Workspace('.', agent=…)"

@@ -105,8 +105,11 @@ class ReplyingVerifier(AskingVerifier):
     """The parameters of a verifier that samples replies to a prompt.
 
     Args:
-        model, prompt_tokens: as in `AskingVerifier`. votes: replies for each prompt. max_tokens: limit of a reply.
-        temperature: of the replies; at 0 all are equal.
+        model: The role or record of the model; see `AskingVerifier`.
+        prompt_tokens: The tokens of a prompt; see `AskingVerifier`.
+        votes: The replies for each prompt.
+        max_tokens: The most tokens of a reply.
+        temperature: The temperature of replies; at 0 all are equal.
     """
 
     votes: Annotated[int, whole(1, MOST_VOTES)] = 3

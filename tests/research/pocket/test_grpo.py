@@ -10,10 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+pytest.importorskip("research", reason="research is no part of the wheel")
+pytest.importorskip("torch", reason="training needs torch")
+
 import torch
 
 import tts
-from research.pocket.grpo import UNLIMITED, batch_of, take_step, trained
+from research.pocket.grpo import UNLIMITED, batch_of, take_step, train
 from research.pocket.policy_loss import policy_loss
 from tests.backends.conftest import tiny_model, tiny_tokenizer
 from tests.trace.test_trl import OFFLINE, python_of
@@ -105,10 +109,10 @@ def test_groups_without_a_difference_count_in_the_loss_as_they_do_in_trl() -> No
 
 
 def test_other_sizes_get_no_more_tokens_than_equal_groups() -> None:
-    equal = list(trained("uniform", [UNLIMITED] * 2, 4, seed=0))
+    equal = list(train("uniform", [UNLIMITED] * 2, 4, seed=0))
     totals = np.diff([one["tokens"] for one in equal]).astype(int).tolist()
     assert min(totals) > 0
-    signal = list(trained("signal", totals, 4, seed=0))
+    signal = list(train("signal", totals, 4, seed=0))
     assert all(0 < spent <= total for spent, total in zip(np.diff([one["tokens"] for one in signal]), totals, strict=True))
 
 

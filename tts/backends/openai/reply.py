@@ -51,7 +51,8 @@ class Choice:
 
     Attributes:
         pieces: its texts, in order. ids, logprobs, tokens: of its tokens, as far as the server shows them; `tokens`: their texts.
-        tops: log-probabilities of the most likely tokens at each place; [] where they are not known. top_texts: their texts.
+        tops: Log-probabilities of the most likely tokens at each place; [] where they are not known.
+        top_texts: The texts of these tokens; "" for one that is not named.
         finish: why it ended: "stop", "length", "content_filter", or a reason of the server's own; "": it has not ended.
         contents: number of texts, empty ones included. thoughts: its reasoning content, in pieces.
         reasoned: whether it has reasoning, shown as a text or not.
