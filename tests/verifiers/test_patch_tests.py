@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zlib
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,9 @@ TRICKS = {
 @pytest.mark.parametrize("command", ["pytest -q", "python -m pytest -q"])
 @pytest.mark.parametrize("trick", TRICKS)
 def test_a_trick_scores_no_more_than_no_patch(repo, tmp_path, trick, command):
-    assert score_of(repo, tmp_path, TRICKS[trick], f"tests(command='{command}')") == 0
-    assert running("sleep 86421") == []
+    seconds = str(100_000 + zlib.crc32(str(tmp_path).encode()) % 800_000)  # of this case alone: others may run at the same time
+    assert score_of(repo, tmp_path, TRICKS[trick].replace("86421", seconds), f"tests(command='{command}')") == 0
+    assert running(f"sleep {seconds}") == []
 
 
 @pytest.mark.parametrize("trick", ["edits the tests", "adds conftest.py", "adds pyproject.toml", "shadows pytest", "removes the tests"])
@@ -145,10 +147,10 @@ def test_equal_files_are_tested_once_and_a_run_has_a_limit(repo, tmp_path):
 def test_notes_name_tests_unless_they_are_hidden(repo):
     workspace, verifier = bound(repo, command="pytest -q")
     with workspace:
-        assert verifier._scored(None, None).note == "1 of 2 tests pass; tests that fail: tests.test_add::test_sum."
-        assert "cannot be applied" in verifier._scored("diff --git a/no b/no\n--- a/no\n+++ b/no\n@@ -1 +1 @@\n-a\n+b\n", None).note
+        assert verifier._score(None, None).note == "1 of 2 tests pass; tests that fail: tests.test_add::test_sum."
+        assert "cannot be applied" in verifier._score("diff --git a/no b/no\n--- a/no\n+++ b/no\n@@ -1 +1 @@\n-a\n+b\n", None).note
         hidden = PatchTests(command="pytest -q", hidden=str(repo / "tests")).filled(None, workspace)
-        assert hidden._scored(None, None).note.endswith("tests pass.")
+        assert hidden._score(None, None).note.endswith("tests pass.")
         assert pickle.loads(pickle.dumps(verifier)) == verifier == PatchTests(command="pytest -q")
 
 
@@ -157,8 +159,8 @@ def test_a_patch_reaches_only_the_fork(repo, path):
     workspace, verifier = bound(repo, command="true")
     with workspace:
         patch = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"
-        assert verifier._scored(patch, None).whole == 0
-        assert verifier._scored(patch, None).note.startswith("The patch cannot be applied")
+        assert verifier._score(patch, None).whole == 0
+        assert verifier._score(patch, None).note.startswith("The patch cannot be applied")
 
 
 def test_what_cannot_be_tested_is_refused_before_the_search(repo, tmp_path):
