@@ -109,6 +109,7 @@ class _Server(ThreadingHTTPServer):
     """A server with its script."""
 
     daemon_threads = True
+    request_queue_size = 128  # connections that wait on a busy machine: a shorter queue breaks them
 
     def __init__(self, upstream: Upstream, script: Script, between: Callable[[], None]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
