@@ -240,14 +240,16 @@ def _lines(curves: Sequence[Curve], panels: Sequence[Sequence[Curve]], x: str, p
 
 def _draw_curve(panel: Axes, curve: Curve, x: str, style: Mapping[str, Any], *, clipped: bool) -> None:
     order = np.argsort(curve.costs[x], kind="stable")
-    panel.plot(curve.costs[x][order], [curve.accuracy[i].value for i in order], zorder=4, clip_on=clipped, **style)
+    cost = curve.costs[x][order]
+    height = 4 if cost[0] < cost[-1] else 5  # one that is a single point lies above the lines that pass it
+    panel.plot(cost, [curve.accuracy[i].value for i in order], zorder=height, clip_on=clipped, **style)
 
 
 def _draw_intervals(panel: Axes, curve: Curve, x: str, colour: Any, *, filled: bool) -> None:
     order = np.argsort(curve.costs[x], kind="stable")
     cost = curve.costs[x][order]
     value, low, high = (np.array([getattr(curve.accuracy[i], name) for i in order]) for name in ("value", "low", "high"))
-    if filled and len(order) > 1:
+    if filled and cost[0] < cost[-1]:
         panel.fill_between(cost, low, high, color=colour, alpha=0.13, linewidth=0, zorder=2)
     else:
         panel.errorbar(cost, value, [value - low, high - value], color=colour, linestyle="none", elinewidth=0.9, alpha=0.6, zorder=3)
