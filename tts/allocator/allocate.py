@@ -114,11 +114,12 @@ class Allocator:
             return dataclasses.replace(nothing, rate=worth.rate, reason="more samples are worth less than their price")
         served = served[np.argsort(-value[served], kind="stable")]
         wanted = np.where(worth.plan > 0, worth.block, np.maximum(1, (state.samples * self.growth).astype(np.int64)))
-        cost = wanted[served] * state.cost[served]
+        each = (state.cost * worth.cost / worth.block)[served]  # of one sample of a block
+        cost = wanted[served] * each
         due = state.left / state.waves  # so that time does not end before what is left is spent
         if 0 < cost.sum() < due:
             wanted = np.ceil(wanted * (due / cost.sum()) - 1e-6).astype(np.int64)
-            cost = wanted[served] * state.cost[served]
+            cost = wanted[served] * each
         calm = self.share * min(state.left, float(cost.sum()))
         wave = max(calm, due)
         before = np.cumsum(cost) - cost

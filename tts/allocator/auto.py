@@ -60,7 +60,7 @@ from tts.verifiers.ranges import range_of
 
 _ROOM = (64, 128)  # votes that are told apart, for few and for many samples a problem; the larger table takes a second to make
 _PILOTS = 4
-_COMPARED = 3  # pilots of each of many problems, where dearer models may be used: one vote does not tell hard ones apart
+_COMPARED = 2  # pilots of each of many problems, where dearer models may be used: one vote agrees with itself
 _PRICE, _CERTAINTY = 0.001, 4.0
 _VOTES_PRICE = 0.001  # of a sample where votes alone decide among problems: below it the rest is divided evenly
 
@@ -74,7 +74,7 @@ class Auto(Strategy):
             each gets at most 16, or, if that is more, eight times what the total pays for it.
         pilots: samples before the first decision, at least 1. None: for a problem with its own budget 4, or 1 with `mean` or where the
             performance model has other strategies; none where one of these is better from the start (`PerformanceModel.direct`). For each
-            of several that share a total 1, or 3 if the performance model has other models and there is no checker.
+            of several that share a total 1, or 2 if the performance model has other models and there is no checker.
         price: gain in the chance of a right answer below which no sample is drawn, at least 0. At 0, samples are drawn while they add
             anything. None: the price that follows from `mean`, otherwise 0.001; under a shared total 0. Where votes alone divide a total,
             None is 0.001 too, under a prior by which wrong answers may lead, and the rest goes evenly to the problems with fewest samples.
@@ -150,22 +150,23 @@ class Auto(Strategy):
             if not step.samples:
                 raise _ended(step.why, answer)
             first, ended = len(search.candidates), None
+            chosen = slice(first, None)  # of the candidates that the step makes, those that it answers with
             try:
-                if step.plan and not found.samples:
-                    had[step.plan] = step.samples
-                    await self._run_alone(search, step)
-                elif step.plan:
+                if step.plan:
                     had[step.plan] = max(step.samples, had.get(step.plan, 0))
-                    await self._run_plan(search, step)
+                    run = self._run_plan if found.samples else self._run_alone
+                    chosen = _place_of(await run(search, step), search.candidates, first)
                 else:
                     await self._drawn(search, step.samples)
             except SearchEnded as end:
                 ended = end
+                if (own := end.before_choice) is not None and end.stop is not None:  # the strategy is done, not the problem
+                    chosen, ended = end.stop.used, own if own.reason.startswith("budget") else None
             if step.plan:
                 others.update(range(first, len(search.candidates)))
             strategy = parse(self.plans()[step.plan]).strategy
-            if other_models(strategy) and not found.checked and any(c.answer is not None for c in search.candidates[first:]):
-                answer = slice(first, len(search.candidates))
+            if other_models(strategy) and not found.checked and any(c.answer is not None for c in search.candidates[chosen]):
+                answer = slice(*chosen.indices(len(search.candidates)))
             if ended is not None and not self.goes_on(ended):
                 raise ended if ended.stop is not None else _ended(ended.reason, answer)
 
@@ -228,7 +229,7 @@ class Auto(Strategy):
         own, other = (sizes.sample_cost(role, unit) for role in ("policy", strategy.writer))
         return dataclasses.replace(strategy, n=strategy.n or max(1, round(step.samples * own / max(1, other))))
 
-    async def _run_alone(self, search: Search, step: Round) -> None:
+    async def _run_alone(self, search: Search, step: Round) -> Sequence[Candidate]:
         """Run the strategy of a first round as it is without `auto`: by the whole budget, which fills in its size.
 
         Raises:
@@ -236,9 +237,9 @@ class Auto(Strategy):
         """
         strategy = parse(self.plans()[step.plan]).strategy
         stepwise = "steps" in needs_of(strategy).capabilities
-        await strategy.size(search.affordable_samples(stepwise=stepwise)).run(search)
+        return await strategy.size(search.affordable_samples(stepwise=stepwise)).run(search)
 
-    async def _run_plan(self, search: Search, step: Round) -> None:
+    async def _run_plan(self, search: Search, step: Round) -> Sequence[Candidate]:
         """Run the strategy of a round; one that only the budget ends is paid by a part that has what the round's samples cost.
 
         Raises:
@@ -246,22 +247,21 @@ class Auto(Strategy):
         """
         strategy, rows = self._sized(search, step), search.rows
         if _bounded(strategy):
-            await strategy.run(search)
-            return
+            return await strategy.run(search)
         account = search.account
         known = shipped.load(str(self.model))
         allowed = float(known.limit(self.plans()[step.plan], np.array([step.samples]))[0])
         samples = {unit: rows.sizes.sample_cost("policy", unit) for unit in account.units}
         amounts = {unit: int(allowed * cost) for unit, cost in samples.items()}
         if not any(amount + samples[unit] <= account.available(unit) for unit, amount in amounts.items()):  # the rest pays no sample
-            await strategy.run(search)
-            return
+            return await strategy.run(search)
         try:
             with rows.paid_by(account.reserve_part(amounts)):
-                await strategy.run(search)
+                return await strategy.run(search)
         except SearchEnded as end:
-            if not end.out_of_budget:
+            if not (end.before_choice or end).out_of_budget:
                 raise
+            return search.candidates if end.stop is None else search.candidates[end.stop.used]
 
     async def _drawn(self, search: Search, samples: int) -> None:
         """Draw plain samples; the first of a problem at the temperature that the performance model has for it."""
@@ -411,6 +411,14 @@ def _bounded(strategy: Strategy) -> bool:
     except ConfigError:
         return False
     return True
+
+
+def _place_of(chosen: Sequence[Candidate], candidates: Sequence[Candidate], first: int) -> slice:
+    """Return where the candidates stand that a strategy returned; all from the first one on, where others stand between them."""
+    nodes = {c.trajectory.node for c in chosen}
+    places = [place for place in range(first, len(candidates)) if candidates[place].trajectory.node in nodes]
+    closed = bool(places) and places[-1] - places[0] + 1 == len(places)
+    return slice(places[0], places[-1] + 1) if closed else slice(first, None)
 
 
 def _ended(reason: str, answer: slice) -> SearchEnded:

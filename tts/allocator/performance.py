@@ -43,12 +43,15 @@ class PerformanceCurve:
         accuracy: The share of right answers at each of `RATES`, [G, B].
         error: The standard error of the accuracy, [G, B].
         limits: What it was allowed to spend, [B], in plain samples; None: what it spent. A search that ends by itself leaves a part.
+        costs: What it spent at each of `RATES`, [G, B], in plain samples of such problems; None: `sizes` at every rate. A search that
+            stops early on easy problems costs more on hard ones.
     """
 
     sizes: Floats
     accuracy: Floats
     error: Floats
     limits: Floats | None = None
+    costs: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +101,7 @@ class PerformanceModel:
     probe: PromptProbe | None = None
     piloted: PilotedCurve | None = None
     _tables: dict[str, tuple[Whole, Floats]] = field(default_factory=dict[str, "tuple[Whole, Floats]"], repr=False)
+    _costs: dict[str, Floats] = field(default_factory=dict[str, Floats], repr=False)
 
     def table(self, strategy: str) -> tuple[Whole, Floats]:
         """Return sizes [B], 0 to `MOST` samples and those measured beyond, and the accuracy [G, B] of a strategy at each.
@@ -117,6 +121,25 @@ class PerformanceModel:
             found *= np.minimum(1.0, sizes / curve.sizes[0])
             self._tables[strategy] = np.insert(sizes, 0, 0), np.concatenate([np.zeros((len(found), 1)), found], axis=1)
         return self._tables[strategy]
+
+    def cost(self, strategy: str) -> Floats | None:
+        """Return what a strategy spends on average at each success rate and size of its table, [G, B], in plain samples.
+
+        Returns:
+            None where a size is spent at every success rate, as far as is known.
+
+        Raises:
+            ConfigError: it has no curve of that strategy.
+        """
+        sizes, _ = self.table(strategy)
+        curve = self.curves[strategy]
+        if curve.costs is None:
+            return None
+        if strategy not in self._costs:
+            at, share = np.log(np.maximum(sizes, 1)), curve.costs / curve.sizes
+            shares = np.stack([np.interp(at, np.log(curve.sizes), row) for row in share])
+            self._costs[strategy] = sizes.astype(np.float64) * shares
+        return self._costs[strategy]
 
     def limit(self, strategy: str, sizes: Whole) -> Floats:
         """Return what a strategy must be allowed to spend so that it spends the sizes on average, both in plain samples.
@@ -184,6 +207,7 @@ class PerformanceModel:
                         "accuracy": [_short(row) for row in curve.accuracy],
                         "error": [_short(row) for row in curve.error],
                         **({} if curve.limits is None else {"limits": _short(curve.limits)}),
+                        **({} if curve.costs is None else {"costs": [_short(row) for row in curve.costs]}),
                     }
                     for text, curve in self.curves.items()
                 },
@@ -325,17 +349,37 @@ def smooth(posterior: Floats, right: Floats, rng: np.random.Generator, *, resamp
     """
     known, value = ~np.isnan(right), np.nan_to_num(right)
 
+    nearness = _nearness()
+
     def table(count: Floats) -> tuple[Floats, Floats]:
         weighted = posterior * count[:, None]
         mass = weighted.T @ known
-        nearest = 1.0 / (1.0 + np.abs(np.subtract.outer(np.arcsin(np.sqrt(RATES)), np.arcsin(np.sqrt(RATES)))) / 0.07) ** 4
-        borrowed, of_right = nearest @ mass, nearest @ (weighted.T @ value)  # where problems are few, neighbours count
+        borrowed, of_right = nearness @ mass, nearness @ (weighted.T @ value)  # where problems are few, neighbours count
         return of_right / np.maximum(borrowed, 1e-12), mass.sum(axis=1)
 
     found, mass = table(np.ones(len(right)))
     draws = rng.multinomial(len(right), np.full(len(right), 1 / len(right)), resamples).astype(np.float64)
     error = np.stack([table(count)[0] for count in draws]).std(axis=0, ddof=1)
     return monotone(found, mass), error
+
+
+def costs_by_rate(posterior: Floats, spent: Floats, plain: Floats) -> Floats:
+    """Return what a strategy costs at each success rate and size [G, B], in plain samples of such problems.
+
+    Args:
+        posterior: [P, G], over `RATES`, of each problem.
+        spent: [P, B], what it spent at each size, in mean plain samples; NaN: not measured.
+        plain: [P], what a plain sample of each problem costs, in mean plain samples; above 0.
+    """
+    nearness, known = _nearness(), ~np.isnan(spent)
+    total, of_plain = (nearness @ (posterior.T @ each) for each in (np.nan_to_num(spent), known * plain[:, None]))
+    return np.maximum(total / np.maximum(of_plain, 1e-12), 1e-6)
+
+
+def _nearness() -> Floats:
+    """Return how far each of `RATES` counts for each other, [G, G]."""
+    angle = np.arcsin(np.sqrt(RATES))
+    return 1.0 / (1.0 + np.abs(np.subtract.outer(angle, angle)) / 0.07) ** 4
 
 
 def _short(values: Floats | Sequence[float]) -> list[float]:

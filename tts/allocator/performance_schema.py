@@ -59,13 +59,14 @@ class _Curve(_Part):
     accuracy: Annotated[list[list[_Share]], _BY_RATE]
     error: Annotated[list[list[_Least0]], _BY_RATE]
     limits: list[_Above0] | None = None
+    costs: Annotated[list[list[_Above0]], _BY_RATE] | None = None
 
     @model_validator(mode="after")
     def check(self) -> Self:
         """Refuse sizes that do not rise, and rows that have not one value a size."""
         if self.sizes != sorted(set(self.sizes)):
             raise ConfigError(f"sizes is {shown(self.sizes)}, but each must be above the size before it")
-        for name, table in (("accuracy", self.accuracy), ("error", self.error)):
+        for name, table in (("accuracy", self.accuracy), ("error", self.error), ("costs", self.costs or ())):
             for place, row in enumerate(table):
                 if len(row) != len(self.sizes):
                     raise ConfigError(f"{name}[{place}] has {len(row)} values, but must have {len(self.sizes)}, one a size")
@@ -148,7 +149,7 @@ class _File(_Part):
 def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]:
     """Return the fields of the model that a text holds as JSON, by the names that `PerformanceModel` has for them.
 
-    Curves are sizes [B], accuracy [G, B], its error [G, B], and limits [B] or None.
+    Curves are sizes [B], accuracy [G, B], its error [G, B], limits [B] or None, and costs [G, B] or None.
 
     Args:
         file: where the text is from; "": nowhere. cure: for what is damaged.
@@ -169,7 +170,7 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
     curves: dict[str, tuple[Floats | None, ...]] = {
         name: (
             *(np.array(each) for each in (curve.sizes, curve.accuracy, curve.error)),
-            None if curve.limits is None else np.array(curve.limits),
+            *(None if each is None else np.array(each) for each in (curve.limits, curve.costs)),
         )
         for name, curve in found.curves.items()
     }

@@ -105,11 +105,14 @@ class Worth:
     Args:
         rate: [P], right answers by each further sample, at best. block: [P], samples that must be granted together to get it; 1: any
             number. plan: [P], what to do with them: 0 plain samples, else the number of another strategy.
+        cost: [P], what a block is expected to cost, in samples of the problem. A search costs more on a hard problem than on an easy one
+            of the same size.
     """
 
     rate: Floats
     block: Whole
     plan: Whole
+    cost: Floats
 
 
 class Values(Protocol):
@@ -158,8 +161,8 @@ class Checked:
             rate = self._rates(failures, None)[place]
         else:
             rate = self._rates(state.samples, state.evidence)
-        one = np.ones_like(state.samples)
-        return Worth(np.where(state.solved, 0.0, rate), one, one * 0)
+        one = np.ones(len(state.samples), np.int64)
+        return Worth(np.where(state.solved, 0.0, rate), one, one * 0, np.ones(len(one)))
 
     def _rates(self, failures: Whole, evidence: Floats | None) -> Floats:
         known = self.population.checked(np.zeros_like(failures), failures)
@@ -209,8 +212,8 @@ class Voted:
     def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
         """Return the index of each problem's votes."""
         del price
-        one = np.ones_like(state.samples)
-        return Worth(np.where(state.solved, 0.0, self._look(state)[1]), one, one * 0)
+        one = np.ones(len(state.samples), np.int64)
+        return Worth(np.where(state.solved, 0.0, self._look(state)[1]), one, one * 0, np.ones(len(one)))
 
     def chance(self, state: ProblemStates) -> Floats:
         """Return the chance that the leading answer is right."""
@@ -275,11 +278,11 @@ def learnt(population: Population, state: ProblemStates) -> Population:
 class Curved:
     """By votes or verdicts, and by the measured accuracy of other strategies, under the posterior over success rates.
 
-    Idea: every strategy is asked what it would gain at each size, averaged over the posterior, less the price of its cost. Of the sizes
-        that what is left pays for, the one that gains most is taken, of the strategy that gains most. The price is the least at which
-        all problems together ask for no more than what is left, or the next below it: then those that gain most a sample are served.
-        So a search gets at once all that it is worth: a greater one begins anew, and what a smaller one has spent is lost. That is
-        A14's choice with a posterior for the bin, and for many problems the Lagrangian of a division (Everett 1963).
+    Idea: every strategy is asked what it would gain at each size, less the price of what that costs, each averaged over the posterior.
+        Of the sizes that what is left pays for, the one that gains most is taken, of the strategy that gains most. The price is the
+        least at which all problems together ask for no more than what is left, or the next below it: then those that gain most a
+        sample are served. So a search gets at once all that it is worth: a greater one begins anew, and what a smaller one has spent is
+        lost. That is A14's choice with a posterior for the bin, and for many problems the Lagrangian of a division (Everett 1963).
         Plain samples compete by their own curve, from the samples drawn so far. Where they are chosen, votes or verdicts decide how
         they are drawn, as `Checked` or `Voted` has it under the model's population: the curve cannot tell settled votes from open ones.
         By it alone, allocation gained next to nothing over uniform on the toy world, where votes gained what the best policy does. The
@@ -310,39 +313,41 @@ class Curved:
         """Return the index of plain samples, or the mean gain a sample of another strategy where that gains more at the price."""
         plain = (Checked(self.population) if state.checked else self.votes).worth(state)
         over = (self._said(state) > 0) & (not state.checked)
-        rate, block, plan = np.where(over, 0.0, plain.rate), plain.block.copy(), plain.plan.copy()
         if len(self.plans) == 1:
-            return Worth(rate, block, plan)
+            return Worth(np.where(over, 0.0, plain.rate), plain.block, plain.plan, plain.cost)
         prices = np.unique(np.maximum(_PRICES, price))
-        asked = [self._asked(state, slice(at, at + _ROWS), prices) for at in range(0, len(rate), _ROWS)]
-        sizes, plans, rises = (np.concatenate(each, axis=1) for each in zip(*asked, strict=True))  # [prices, P]
-        payable = np.flatnonzero((sizes * state.cost * state.open).sum(axis=1) <= state.left)
+        asked = [self._asked(state, slice(at, at + _ROWS), prices) for at in range(0, len(plain.rate), _ROWS)]
+        sizes, plans, costs, rises = (np.concatenate(each, axis=1) for each in zip(*asked, strict=True))  # [prices, P]
+        payable = np.flatnonzero((costs * state.cost * state.open).sum(axis=1) <= state.left)
         at = max(0, int(payable[0]) - 1) if len(payable) else len(prices) - 1  # what is asked for beyond what is left is not served
         others = (plans[at] > 0) & ~state.solved
         return Worth(
-            np.where(others, rises[at] / np.maximum(1, sizes[at]), rate),
-            np.where(others, sizes[at], block),
-            np.where(others, plans[at], plan),
+            np.where(others, rises[at] / np.maximum(1.0, costs[at]), np.where(over, 0.0, plain.rate)),
+            np.where(others, sizes[at], plain.block),
+            np.where(others, plans[at], plain.plan),
+            np.where(others, costs[at], plain.cost),
         )
 
-    def _asked(self, state: ProblemStates, rows: slice, prices: Floats) -> tuple[Whole, Whole, Floats]:
-        """Return size, plan and gain [prices, rows] of what each problem asks for at each price; the size 0: nothing."""
+    def _asked(self, state: ProblemStates, rows: slice, prices: Floats) -> tuple[Whole, Whole, Floats, Floats]:
+        """Return size, plan, cost and gain [prices, rows] of what each problem asks for at each price; the size 0: nothing."""
         offers = [self._more_samples(state, rows), *(self._search(state, rows, number) for number in range(1, len(self.plans)))]
-        cost, place = state.cost[rows], np.arange(len(state.cost[rows]))
+        known, own, place = self._over_rates(state, rows), state.cost[rows, None], np.arange(len(state.cost[rows]))
         sizes, plans = (np.zeros((len(prices), len(place)), np.int64) for _ in range(2))
-        gains, best = np.zeros((2, len(prices), len(place)))
+        costs, gains, best = np.zeros((3, len(prices), len(place)))
         for number, (size, gain) in enumerate(offers):
             limit = self.model.limit(self.plans[number], size)
-            rise = np.where(np.multiply.outer(cost, limit) <= state.left, gain, -np.inf)
+            rise = np.where(own * limit <= state.left, gain, -np.inf)
+            table = self.model.cost(self.plans[number])
+            spent = np.broadcast_to(size.astype(np.float64), rise.shape) if table is None else known @ table[:, 1:]
             for i, price in enumerate(prices.tolist()):
-                net = rise - price * np.multiply.outer(cost, size)
+                net = rise - price * own * spent
                 top = net.argmax(axis=1)
                 better = net[place, top] > best[i] + _NOISE
                 best[i] = np.where(better, net[place, top], best[i])
-                gains[i] = np.where(better, rise[place, top], gains[i])
+                gains[i], costs[i] = np.where(better, rise[place, top], gains[i]), np.where(better, spent[place, top], costs[i])
                 sizes[i], plans[i] = np.where(better, size[top], sizes[i]), np.where(better, number, plans[i])
         idle = state.solved[rows] | ~state.open[rows]
-        return np.where(idle, 0, sizes), np.where(idle, 0, plans), gains
+        return np.where(idle, 0, sizes), np.where(idle, 0, plans), np.where(idle, 0.0, costs), gains
 
     def _more_samples(self, state: ProblemStates, rows: slice) -> tuple[Whole, Floats]:
         """Return numbers of further plain samples [B], and the gain [rows, B] of each by their curve or their verdicts."""

@@ -223,16 +223,29 @@ class Notes:
 
 
 class SearchEnded(Exception):
-    """The search is over, for this `reason`. `stop` is the decision of the stop rule, if a stop rule ended the search."""
+    """The search is over.
+
+    Args:
+        reason: Why.
+        stop: The decision of the stop rule, if a stop rule ended the search.
+
+    Attributes:
+        before_choice: The end without the choice of candidates that a strategy made (`chosen_from`); None: no strategy made one.
+    """
 
     def __init__(self, reason: str, stop: StopDecision | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.stop = stop
+        self.before_choice: SearchEnded | None = None
 
     def chosen_from(self, used: slice) -> SearchEnded:
         """Return this end, after which the selection may use only these candidates; the end by a stop rule stays as it is."""
-        return self if self.stop is not None else SearchEnded(self.reason, StopDecision(self.reason, used=used))
+        if self.stop is not None:
+            return self
+        chosen = SearchEnded(self.reason, StopDecision(self.reason, used=used))
+        chosen.before_choice = self
+        return chosen
 
     @property
     def out_of_budget(self) -> bool:

@@ -246,7 +246,7 @@ class SharedBudget:
     def _give(self, waiting: Whole, grant: WaveGrant, state: ProblemStates, left: Mapping[str, int], *, timed: bool) -> None:
         """Share out credit in proportion to what was granted: all that is left, so that it cuts no sample short."""
         due = self._due(grant, state)
-        served = self._payable(grant, due, state.left)
+        served = self._payable(grant, due, state)
         weight = due[served]
         ends = list(itertools.accumulate(max(1, round(w * 2**40 / float(weight.max()))) for w in weight.tolist()))
         shares = {unit: _cut(amount, ends) for unit, amount in left.items()}
@@ -276,17 +276,17 @@ class SharedBudget:
             due[mine] = np.maximum(due[mine], allowed)
         return due
 
-    def _payable(self, grant: WaveGrant, due: Floats, left: float) -> Whole:
+    def _payable(self, grant: WaveGrant, due: Floats, state: ProblemStates) -> Whole:
         """Return the places in a wave that are served: all, or those that gain most where what is left does not pay all searches.
 
         A search costs more on a hard problem than the mean that was measured. So it gets what it was allowed then, and what it leaves
         pays for the next ones. Without that, searches that all begin at once are all cut short.
         """
         served = np.flatnonzero(grant.samples)
-        if due[served].sum() <= left or not grant.plan[served].any():
+        if due[served].sum() <= state.left or not grant.plan[served].any():
             return served
-        order = served[np.argsort(-grant.rate[served], kind="stable")]
-        count = int(np.searchsorted(np.cumsum(due[order]), left, side="right"))
+        order = served[np.argsort(-(grant.rate / state.cost)[served], kind="stable")]
+        count = int(np.searchsorted(np.cumsum(due[order]), state.left, side="right"))
         return np.sort(order[: max(1, count)])
 
     def _end(self, waiting: Whole, why: str, left: Mapping[str, int] | None = None) -> None:

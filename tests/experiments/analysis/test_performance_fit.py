@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.experiments.pools import LANGUAGE, live, result_of, sums
-from tts.allocator.performance import PerformanceModel
+from tts.allocator.difficulty import RATES
+from tts.allocator.performance import PerformanceModel, costs_by_rate
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget, Rates
@@ -92,10 +93,52 @@ def test_what_a_search_was_allowed_is_kept_beside_what_it_spent():
     found = PerformanceData.of([*live("best_of_n", 4, problems), *search])
     [text] = found.limits
     assert text.startswith("beam")
-    assert found.limits[text] == pytest.approx([900.0 / found.tokens])
+    dearest = max(one.usage.tokens for one in search)
+    assert dearest * 1.25 < 900
+    assert found.limits[text] == pytest.approx([dearest * 1.25 / found.tokens]), "no problem needed all that it was allowed"
+    tight = [dataclasses.replace(one, cell=dataclasses.replace(one.cell, budget={"tokens": float(dearest)})) for one in search]
+    assert PerformanceData.of([*live("best_of_n", 4, problems), *tight]).limits[text] == pytest.approx([dearest / found.tokens])
     assert (found.limits[text] >= found.shares[text][0]).all()
     counted = PerformanceData.of([*live("best_of_n", 4, problems), *live("beam(n=2, branching=2)", 4, problems)])
     assert counted.limits == {}, "samples are no tokens"
+
+
+def test_a_search_that_stops_early_on_easy_problems_costs_more_on_hard_ones():
+    """One that spends 400 tokens on the harder half, and 100 on the easier one."""
+    problems = sums(24)
+    pools, search = live("best_of_n", 8, problems), live("beam(n=2, branching=2)", 4, problems)
+    share = [np.mean([one.right is True for one in pool.drawn or ()]) for pool in pools]
+    cost = np.where(share < np.median(share), 400, 100)
+    search = [
+        dataclasses.replace(one, usage=dataclasses.replace(one.usage, generated_tokens=int(each), verifier_tokens=0, prompt_tokens=0))
+        for one, each in zip(search, cost, strict=True)
+    ]
+    data = PerformanceData.of([*pools, *search])
+    population, curves = data._fitted(np.arange(24), np.random.default_rng(0))
+    [searched] = [curve for curve in curves.values() if curve.costs is not None]
+    assert searched.costs.shape == searched.accuracy.shape
+    assert searched.costs[2, 0] > 1.5 * searched.costs[-3, 0]
+    kept = dataclasses.replace(data.fitted(model="toy", task="arithmetic", source="sums"), curves={**curves}, population=population)
+    read = PerformanceModel.from_json(kept.to_json())
+    for text, curve in read.curves.items():
+        found = read.cost(text)
+        assert (found is None) == (curve.costs is None)
+        if found is not None:
+            sizes, _ = read.table(text)
+            assert found[:, 0].tolist() == [0.0] * len(found)
+            assert found[:, -1] == pytest.approx(sizes[-1] * curve.costs[:, -1] / curve.sizes[-1])
+
+
+def test_costs_by_success_rate_are_those_of_problems_with_that_rate():
+    at = np.searchsorted(RATES, [0.1, 0.9])
+    posterior = np.zeros((4, len(RATES)))
+    posterior[[0, 1], at[0]] = posterior[[2, 3], at[1]] = 1.0
+    spent = np.array([[8.0], [12.0], [2.0], [np.nan]])
+    found = costs_by_rate(posterior, spent, plain=np.array([1.0, 1.0, 1.0, 50.0]))
+    assert found[at[0], 0] == pytest.approx(10.0, rel=0.05)
+    assert found[at[1], 0] == pytest.approx(2.0, rel=0.05)
+    twice = costs_by_rate(posterior, spent, plain=np.array([2.0, 2.0, 1.0, 50.0]))
+    assert twice[at[0], 0] == pytest.approx(5.0, rel=0.05), "in samples of such problems"
 
 
 def test_auto_is_none_of_the_strategies_that_it_chooses_among():

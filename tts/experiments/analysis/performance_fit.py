@@ -23,7 +23,7 @@ from scipy import special
 from tts import tasks
 from tts.allocator.auto import Auto
 from tts.allocator.difficulty import RATES, Floats, Population, Whole
-from tts.allocator.performance import MOST, PerformanceCurve, PerformanceModel, smooth
+from tts.allocator.performance import MOST, PerformanceCurve, PerformanceModel, costs_by_rate, smooth
 from tts.allocator.performance_file import UNITS, draws_plain, other_models
 from tts.errors import ConfigError, shown
 from tts.experiments.analysis.averaging import ReplaySettings, means_of
@@ -43,6 +43,7 @@ from tts.search.strategies.single import Single
 _FEWEST = 20  # problems; with fewer, a curve by difficulty is noise
 _DRAWS = 32  # subsets of a pool at each size, where there is no closed form
 PARTS = 5  # of the problems, each predicted from the others
+_SPARE = 1.25  # of the most that any problem spent, which a search is allowed again
 _GROUPS = 10  # of predictions, by predicted value
 PILOTS = 4  # samples that a prediction is made from
 _Problem = tuple[str, str]
@@ -84,7 +85,9 @@ class PerformanceData:
         unit: of the costs that are compared: "tokens", or the requested one where strategies name models beside the policy.
         shares: by strategy, its sizes [B] in plain samples, and the share of right answers [P, B]; NaN: not measured.
         limits: by strategy that searches, what it was allowed to spend at each size [B], in plain samples; left out where the budgets
-            are in another unit than the costs.
+            are in another unit than the costs. Where no problem needed as much, what the dearest one spent, and a quarter more.
+        spent: by strategy that searches, what it spent on each problem [P, B], in mean plain samples; NaN: not measured.
+        plain: [P], what a plain sample of each problem costs, in mean plain samples.
     """
 
     cell: Cell
@@ -96,6 +99,8 @@ class PerformanceData:
     shares: Mapping[str, tuple[Floats, Floats]]
     unit: str = "tokens"
     limits: Mapping[str, Floats] = field(default_factory=dict[str, Floats])
+    spent: Mapping[str, Floats] = field(default_factory=dict[str, Floats])
+    plain: Floats = field(default_factory=lambda: np.ones(0))
 
     @classmethod
     def of(cls, results: Iterable[Result], *, seed: int = 0, unit: str = "usd") -> PerformanceData:
@@ -138,13 +143,15 @@ class PerformanceData:
         leader, second, samples = np.array([_votes(pool) for pool in drawn]).T
         if not any(other_models(parse(result.cell.strategy, file_scope()).strategy) for result in every):
             unit, plain = "tokens", tokens
+            own = np.array([np.mean([max(1, one.tokens) for one in pool.drawn]) for pool in chosen])
         else:
-            keys = {pool.cell.key for pool in chosen}
-            plain = float(np.mean([_cost(result, unit) / len(result.drawn or ()) for result in every if result.cell.key in keys]))
-        others, limits = _others(every, list(by_problem), plain, unit)
+            costs = {result.cell.key: _cost(result, unit) / len(result.drawn or ()) for result in every if result.drawn}
+            own = np.array([costs[pool.cell.key] for pool in chosen])
+            plain = float(own.mean())
+        others, limits, spent = _others(every, list(by_problem), plain, unit)
         return cls(
             chosen[0].cell, np.stack([_seen(pool) for pool in chosen]), (leader, second, samples), first, tokens,
-            tuple(shares), {**shares, **others}, unit, limits,
+            tuple(shares), {**shares, **others}, unit, limits, spent, own / own.mean(),
         )  # fmt: skip
 
     @property
@@ -175,9 +182,13 @@ class PerformanceData:
         population = Population.beta().fitted(self.known[rows])
         posterior = _over_rates(population.posterior(self.known[rows]))
         return population, {
-            text: PerformanceCurve(sizes, *smooth(posterior, right[rows], rng), self.limits.get(text))
+            text: PerformanceCurve(sizes, *smooth(posterior, right[rows], rng), self.limits.get(text), self._costs(text, posterior, rows))
             for text, (sizes, right) in self.shares.items()
         }
+
+    def _costs(self, text: str, posterior: Floats, rows: Whole) -> Floats | None:
+        """Return the costs of a strategy by success rate; None: it draws plain samples."""
+        return costs_by_rate(posterior, self.spent[text][rows], self.plain[rows]) if text in self.spent else None
 
     def held_out(self, seed: int = 0) -> list[HeldOut]:
         """Return how well each strategy is predicted by cross-validation."""
@@ -357,8 +368,8 @@ def _cost(result: Result, unit: str) -> float:
 
 def _others(
     results: Sequence[Result], problems: Sequence[_Problem], plain: float, unit: str
-) -> tuple[Mapping[str, tuple[Floats, Floats]], Mapping[str, Floats]]:
-    """Return sizes and shares of strategies that search, from their own runs, a size for each budget; and their limits.
+) -> tuple[Mapping[str, tuple[Floats, Floats]], Mapping[str, Floats], Mapping[str, Floats]]:
+    """Return sizes and shares of strategies that search, from their own runs, a size for each budget; their limits, and what they spent.
 
     Args:
         results: The results of a study.
@@ -373,25 +384,28 @@ def _others(
         if result.right is not None and (other_models(strategy) or not isinstance(strategy, _NOT_SEARCHES)):
             runs[result.cell.strategy][str(sorted(result.cell.budget.items()))].append(result)
     found: dict[str, tuple[Floats, Floats]] = {}
-    limits: dict[str, Floats] = {}
+    limits, spent = dict[str, Floats](), dict[str, Floats]()
     for text, budgets in runs.items():
-        columns: list[tuple[float, float, Floats]] = []
+        columns: list[tuple[float, float, Floats, Floats]] = []
         for group in budgets.values():
-            right, seen = np.zeros(len(problems)), np.zeros(len(problems))
+            right, cost, seen = np.zeros((3, len(problems)))
             for result in group:
                 if (at := place.get((result.cell.dataset, result.cell.problem))) is not None:
                     right[at] += result.right is True
+                    cost[at] += _cost(result, unit) / plain
                     seen[at] += 1
             if seen.any():
-                share = np.where(seen > 0, right / np.maximum(seen, 1), np.nan)
-                size = float(np.mean([_cost(result, unit) for result in group])) / plain
-                columns.append((size, float(group[0].cell.budget.get(unit, math.nan)) / plain, share))
+                share, own = (np.where(seen > 0, each / np.maximum(seen, 1), np.nan) for each in (right, cost))
+                every = np.array([_cost(result, unit) for result in group]) / plain
+                limit = min(float(group[0].cell.budget.get(unit, math.nan)) / plain, _SPARE * float(every.max()))
+                columns.append((float(every.mean()), limit, share, own))
         columns.sort(key=lambda each: each[0])
-        smaller = [0.0, *(size for size, _, _ in columns)]
+        smaller = [0.0, *(column[0] for column in columns)]
         rising = [each for before, each in zip(smaller, columns, strict=False) if each[0] > before]  # a larger budget may not buy more
         if rising:
-            found[text] = (np.array([size for size, _, _ in rising]), np.stack([share for _, _, share in rising], axis=1))
-            allowed = np.array([limit for _, limit, _ in rising])
+            sizes, allowed = np.array([column[0] for column in rising]), np.array([column[1] for column in rising])
+            found[text] = (sizes, np.stack([column[2] for column in rising], axis=1))
+            spent[text] = np.stack([column[3] for column in rising], axis=1)
             if np.isfinite(allowed).all():
-                limits[text] = np.maximum(allowed, found[text][0])
-    return found, limits
+                limits[text] = np.maximum(allowed, sizes)
+    return found, limits, spent
