@@ -14,6 +14,9 @@ from the prompt or log-probabilities gained up to eight. The candidates of a sea
 Where votes alone divide a total, and no performance model is known, votes never tell a right answer from a wrong one that is given as often
 (`Population.with_twins`). Problems that votes do not tell apart get equally many samples (`Allocator.even`), which no votes make worse.
 
+A plan of the performance model may have a stop rule of finish order, as in `best_of_n(n=8) | first_finish(k=4) | majority`. Its answer is
+that of the solutions that it took.
+
 A strategy of the performance model may use other models, as in `best_of_n(writer='large')`. So `auto` also chooses the model, by its
 accuracy and price. The policy should be the cheapest. It draws the pilots, and only its samples are evidence of difficulty. If a strategy
 used other models, the answer comes from its last candidates, unless they have none; with a checker it may come from any candidate. Other
@@ -29,6 +32,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, cast
@@ -41,13 +45,13 @@ from tts.allocator.difficulty import Floats, Population
 from tts.allocator.evidence import Evidence, Round
 from tts.allocator.gauges import READINGS, Estimator, Guess, evidence_of
 from tts.allocator.performance import PerformanceModel
-from tts.allocator.performance_file import PLAIN, draws_plain, other_models
+from tts.allocator.performance_file import PLAIN, answers_alone, draws_plain
 from tts.allocator.values import Checked, Curved, ProblemStates, Values, Voted
 from tts.checks import Amount, Count, Text, above, check_parameters
 from tts.errors import CapabilityError, ConfigError
 from tts.search.ends import SearchEnded, StopDecision
 from tts.search.needs import Needs, needs_of
-from tts.search.parts import Selection, Strategy
+from tts.search.parts import Plan, Selection, Strategy
 from tts.search.plan import parse
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
@@ -159,13 +163,13 @@ class Auto(Strategy):
                 else:
                     await self._drawn(search, step.samples)
             except SearchEnded as end:
-                ended = end
+                ended = None if step.plan and end.stop is not None and search.notes.stop is None else end  # the plan's own rule ended it
                 if (own := end.before_choice) is not None and end.stop is not None:  # the strategy is done, not the problem
                     chosen, ended = end.stop.used, own if own.reason.startswith("budget") else None
             if step.plan:
                 others.update(range(first, len(search.candidates)))
-            strategy = parse(self.plans()[step.plan]).strategy
-            if other_models(strategy) and not found.checked and any(c.answer is not None for c in search.candidates[chosen]):
+            alone = answers_alone(parse(self.plans()[step.plan])) and not found.checked
+            if alone and any(c.answer is not None for c in search.candidates[chosen]):
                 answer = slice(*chosen.indices(len(search.candidates)))
             if ended is not None and not self.goes_on(ended):
                 raise ended if ended.stop is not None else _ended(ended.reason, answer)
@@ -209,7 +213,7 @@ class Auto(Strategy):
         plans, known = self.plans(), shipped.load(self.model)
         if known.unit == "tokens" and (tokens := search.left.get("tokens")) is not None:
             left = tokens / known.tokens  # no length is known yet but that of the fit
-        direct = known.direct(left, [text for text in plans[1:] if not other_models(parse(text).strategy)])
+        direct = known.direct(left, [text for text in plans[1:] if not answers_alone(parse(text))])
         if direct is None:
             return None
         text, size = direct
@@ -235,9 +239,10 @@ class Auto(Strategy):
         Raises:
             SearchEnded: The budget of the problem, the time or a stop rule ended it.
         """
-        strategy = parse(self.plans()[step.plan]).strategy
-        stepwise = "steps" in needs_of(strategy).capabilities
-        return await strategy.size(search.affordable_samples(stepwise=stepwise)).run(search)
+        plan = parse(self.plans()[step.plan])
+        stepwise = "steps" in needs_of(plan.strategy).capabilities
+        with _rule_of(plan, search):
+            return await plan.strategy.size(search.affordable_samples(stepwise=stepwise)).run(search)
 
     async def _run_plan(self, search: Search, step: Round) -> Sequence[Candidate]:
         """Run the strategy of a round; one that only the budget ends is paid by a part that has what the round's samples cost.
@@ -247,7 +252,8 @@ class Auto(Strategy):
         """
         strategy, rows = self._sized(search, step), search.rows
         if _bounded(strategy):
-            return await strategy.run(search)
+            with _rule_of(parse(self.plans()[step.plan]), search):
+                return await strategy.run(search)
         account = search.account
         known = shipped.load(str(self.model))
         allowed = float(known.limit(self.plans()[step.plan], np.array([step.samples]))[0])
@@ -328,7 +334,7 @@ class Auto(Strategy):
     def _other_texts(self) -> tuple[str, ...]:
         if self.model is None:
             return ()
-        return tuple(text for text in shipped.load(self.model).curves if not draws_plain(parse(text).strategy))
+        return tuple(text for text in shipped.load(self.model).curves if not draws_plain(parse(text)))
 
     def values(self, *, checked: bool = False, each: float = 0.0, twins: bool = False) -> Values:
         """Return the values of samples, before any is drawn.
@@ -404,6 +410,11 @@ class Auto(Strategy):
             )
 
 
+def _rule_of(plan: Plan, search: Search) -> AbstractContextManager[None]:
+    """Return the block in which a plan's own stop rule holds."""
+    return nullcontext() if plan.stopping is None else search.stop_rule(plan.stopping.should_stop, plan.stopping.order)
+
+
 def _bounded(strategy: Strategy) -> bool:
     """Return whether a strategy ends without a limit from the budget."""
     try:
@@ -447,6 +458,6 @@ def _values(known: PerformanceModel | None, room: int | None, guess: Guess | Non
         population = dataclasses.replace(population, weight=weight)
     if known is None:
         return Checked(population) if room is None else Voted(population, room)
-    sampled = [text for text in known.curves if draws_plain(parse(text).strategy)]
-    others = [text for text in known.curves if not draws_plain(parse(text).strategy)]
+    sampled = [text for text in known.curves if draws_plain(parse(text))]
+    others = [text for text in known.curves if not draws_plain(parse(text))]
     return Curved(known, (sampled[0], *others), population, room or _ROOM[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal, get_args
 
 from tts.search.needs import needs_of
-from tts.search.parts import Strategy
+from tts.search.parts import Plan, Strategy
 
 FORMAT: Final = 1
 PLAIN: Final = "best_of_n"  # the strategy that draws plain samples
@@ -19,6 +19,14 @@ def other_models(strategy: Strategy) -> tuple[str, ...]:
     return tuple(needs_of(strategy).models)
 
 
-def draws_plain(strategy: Strategy) -> bool:
-    """Whether a strategy draws plain samples of the policy."""
-    return strategy.registered_as == PLAIN and not other_models(strategy)
+def draws_plain(plan: Plan) -> bool:
+    """Whether a plan draws plain samples of the policy, and takes all of them."""
+    return plan.strategy.registered_as == PLAIN and not other_models(plan.strategy) and plan.stopping is None
+
+
+def answers_alone(plan: Plan) -> bool:
+    """Whether the answer of a plan is that of its own candidates, beside which the samples before it have no vote.
+
+    That is so where other models than the policy write, and where a stop rule chooses among solutions by the order of their ends.
+    """
+    return bool(other_models(plan.strategy)) or plan.stopping is not None

@@ -17,7 +17,8 @@ from tts.allocator.gauges import Gauge, PromptProbe, Reading
 from tts.allocator.performance_file import FORMAT, PLAIN, REFIT, Unit, draws_plain, other_models
 from tts.errors import ConfigError, TTSError, shown
 from tts.scopes import file_scope
-from tts.search.parts import Strategy
+from tts.search.needs import needs_of
+from tts.search.parts import Plan
 from tts.search.plan import parse
 from tts.sections import Section, main_fault, refusal
 
@@ -125,25 +126,29 @@ class _File(_Part):
         if (self.probe is None) != ("probe" not in self.gauges):
             has, lacks = ("gauges.probe", "probe") if self.probe is None else ("probe", "gauges.probe")
             raise ConfigError(f"it has {has} and no {lacks}, but the gauge reads what the probe says")
-        strategies = [self._strategy(name) for name in self.curves]
-        if not any(map(draws_plain, strategies)):
+        plans = [self._plan(name) for name in self.curves]
+        if not any(map(draws_plain, plans)):
             named = ", ".join(self.curves) or "nothing"
             raise ConfigError(f"curves is of {named}, but must have one of {PLAIN}, which draws plain samples")
         return self
 
-    def _strategy(self, name: str) -> Strategy:
-        """Return the strategy of a curve."""
+    def _plan(self, name: str) -> Plan:
+        """Return the plan of a curve."""
         try:
-            strategy = parse(name, file_scope()).strategy
+            plan = parse(name, file_scope())
         except TTSError as failure:
             why = f"curves.{name} is of no strategy that is here: {failure.cause}"
             raise ConfigError(why, hint="; ".join(filter(None, (failure.hint, "or install the package that has it")))) from None
-        if strategy.registered_as == "auto":
+        if plan.strategy.registered_as == "auto":
             raise ConfigError(f"curves.{name} is of auto, but must be of a strategy that auto may choose")
-        for role in other_models(strategy):
+        for role in other_models(plan.strategy):
             if role not in self.models:
                 raise ConfigError(f"curves.{name} writes with the role {role!r}, but models has no model of it")
-        return strategy
+        if plan.stopping is not None and (plan.stopping.order != "finished" or needs_of(plan.stopping).verifiers):
+            raise ConfigError(
+                f"curves.{name} has the stop rule {plan.stopping}, but auto runs those of finish order alone", hint="such as first_finish"
+            )
+        return plan
 
 
 def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]:

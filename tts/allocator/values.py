@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from tts.allocator.difficulty import RATES, Floats, Population, Whole
 from tts.allocator.performance import MOST, PerformanceModel
-from tts.allocator.performance_file import other_models
+from tts.allocator.performance_file import answers_alone
 from tts.allocator.votes import Votes
 from tts.search.plan import parse
 
@@ -290,8 +290,9 @@ class Curved:
         which is among the votes. The answer is right with the chance of the strategy's curve, or of the votes, whichever is greater.
         This is our choice.
 
-        A strategy that uses models beside the policy has no vote beside the policy's samples: what it answers is the answer, without a
-        checker. The problem is then right by that strategy's curve, and only another such strategy, or more of it, can add anything.
+        A strategy that uses models beside the policy, or whose stop rule chooses by finish order, has no vote beside the policy's samples:
+        what it answers is the answer, without a checker. The problem is then right by that strategy's curve, and only another such
+        strategy, or more of it, can add anything.
 
     Args:
         model: fitted. plans: the strategies that may be chosen, the first of which draws plain samples of the policy.
@@ -303,11 +304,11 @@ class Curved:
     population: Population
     most: int = 64
     votes: Voted = field(init=False)
-    apart: tuple[bool, ...] = field(init=False)  # whether each plan uses models beside the policy
+    apart: tuple[bool, ...] = field(init=False)  # whether each plan answers by its own candidates alone
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "votes", Voted(self.population, self.most))
-        object.__setattr__(self, "apart", tuple(bool(other_models(parse(text).strategy)) for text in self.plans))
+        object.__setattr__(self, "apart", tuple(answers_alone(parse(text)) for text in self.plans))
 
     def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
         """Return the index of plain samples, or the mean gain a sample of another strategy where that gains more at the price."""

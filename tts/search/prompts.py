@@ -427,6 +427,13 @@ async def forked(t: Trajectory, fork: Fork, tree: Tree, prompts: Prompts) -> Tra
     return tree.divide(rest, first, more)
 
 
+def content_of(prompt: Prompt) -> tuple[str, ...]:
+    """Return the address of a caller's own prompt. It differs from the addresses of all prompts of a task."""
+    if isinstance(prompt, str):
+        return ("\0text", prompt)
+    return ("\0messages", *(part for turn in prompt for part in (turn.role, turn.content)))
+
+
 def _part(values: Sequence[Any], cut: slice, t: Trajectory) -> tuple[Any, ...]:
     """Return what belongs to some tokens of a node; nothing where it has not one value a token."""
     return tuple(values[cut]) if len(values) == len(t.token_ids) else ()

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from tts.blame import Blame
 from tts.budget.account import Exhausted, Lease
 from tts.budget.budget import Rates
 from tts.characters import in_whole_characters, prompt_in_whole_characters
+from tts.checks import check_number, check_text
 from tts.errors import BudgetExceeded, ConfigError, EngineError, VerifierError, shown, unknown_name
 from tts.randomness import hash64
 from tts.search.algorithms.embedding import NGRAMS, Embedder
@@ -649,6 +650,28 @@ class MeteredCalls:
                 hint="its prompt_bound(prompt_tokens) must cover what its model reads when a prompt was opened",
             )
         return [reply.value for reply in replies]
+
+
+def check_given(scores: object, weight: float | None, verifiers: Collection[str]) -> None:
+    """Refuse scores and a weight that a strategy cannot give.
+
+    Args:
+        scores: By role, as given.
+        weight: Of the candidate; None: 1.
+        verifiers: Roles of verifiers, whose scores are not given.
+
+    Raises:
+        ConfigError: The scores are no finite numbers by role, or of the role of a verifier; the weight is below 0.
+    """
+    if not isinstance(scores, Mapping | None):
+        raise ConfigError(f"scores is {shown(scores)}, but must be a mapping of roles to numbers", hint="for example {'own': 0.7}")
+    given: Mapping[object, Any] = scores or {}
+    for role, score in given.items():
+        check_text("the role of a score", role)
+        if role in verifiers:
+            raise ConfigError(f"the score of the role {role!r} is a verifier's, but was given", hint="give it a role of its own")
+        check_number(f"the score of the role {role!r}", score, optional=False)
+    check_number("weight", weight, 0)
 
 
 def _cancel(rowsets: Sequence[RowSet]) -> None:

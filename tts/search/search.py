@@ -25,30 +25,18 @@ from tts.backends.metadata import metadata_of
 from tts.budget.account import Account, Exhausted
 from tts.budget.ledger import Call
 from tts.characters import in_whole_characters
-from tts.checks import check_int, check_number, check_text, checked_prompt
-from tts.errors import ConfigError, shown
+from tts.checks import check_int, check_text, checked_prompt
+from tts.errors import ConfigError
 from tts.renamed import refuse_old_names, renamed
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import CountedEmbedder, Embedder, HashedNgrams, refuse_unpriced
 from tts.search.answers import Answers, Candidates
 from tts.search.costs import Costs
-from tts.search.ends import (
-    END,
-    MOST_TOKENS,
-    STEP,
-    Notes,
-    SearchEnded,
-    Share,
-    StopDecision,
-    Stops,
-    Thought,
-    Tokens,
-    Until,
-)
-from tts.search.prompts import Prompts, check_fork, forked
+from tts.search.ends import END, MOST_TOKENS, STEP, Notes, SearchEnded, Share, StopDecision, Stops, Thought, Tokens, Until
+from tts.search.prompts import Prompts, check_fork, content_of, forked
 from tts.search.queue import QueuedRow, RowQueue
 from tts.search.rows import RowRunner
-from tts.search.scoring import Scoring
+from tts.search.scoring import Scoring, check_given
 from tts.search.tree import Tree
 from tts.tasks.base import Task
 from tts.thoughts import THINK
@@ -57,6 +45,7 @@ from tts.types import Candidate, Message, Problem, Prompt, Trajectory, Usage
 from tts.verifiers.base import to_log_odds, to_unit
 
 T = TypeVar("T")
+Decide = Callable[[Sequence[Candidate]], StopDecision | None]
 Scale = Literal["raw", "unit", "log_odds"]
 _CLOSING_S = 2e-5  # a candidate, for the selection and the solution
 _TRIES = 3  # calls in a row of which every row fails
@@ -105,7 +94,7 @@ class Search:
         scoring: Scoring,
         notes: Notes,
         seed: int,
-        decide: Callable[[Sequence[Candidate]], StopDecision | None] | None = None,
+        decide: Decide | None = None,
         judged: tuple[str, str] | None = None,
         sampling: Sampling,
         clock: Callable[[], float],
@@ -218,7 +207,7 @@ class Search:
         if prompt is not None and texts:
             raise ConfigError("a prompt of one's own was given with texts, but those are for the task's prompts", hint="write them into it")
         own = None if prompt is None else checked_prompt(prompt)
-        address = (kind, *texts) if own is None else _content(own)
+        address = (kind, *texts) if own is None else content_of(own)
         with self._call(writes=True):
             try:
                 asked = self.task.prompt(self.problem, kind, texts) if own is None else own
@@ -439,7 +428,7 @@ class Search:
         if t.node in self.tree.scratch:
             raise ConfigError(f"node {t.node} is of a rollout, which is scored and dropped, but only a path of the tree can be finished")
         if scores is not None or weight is not None:
-            self._check_given(scores, weight)
+            check_given(scores, weight, self.scoring.verifiers)
         if (known := self._finished.get(t.node)) is not None:
             return known if scores is None and weight is None else self._with_given(known, scores or {}, weight)
         if t.status not in ("finished", "truncated"):
@@ -449,18 +438,6 @@ class Search:
             self.notes.stop = self.notes.stop or self._decide(self.candidates)
             self._check_going()
         return candidate
-
-    def _check_given(self, scores: object, weight: float | None) -> None:
-        """Raise ConfigError for scores and a weight that a strategy cannot give."""
-        if not isinstance(scores, Mapping | None):
-            raise ConfigError(f"scores is {shown(scores)}, but must be a mapping of roles to numbers", hint="for example {'own': 0.7}")
-        given: Mapping[object, Any] = scores or {}
-        for role, score in given.items():
-            check_text("the role of a score", role)
-            if role in self.scoring.verifiers:
-                raise ConfigError(f"the score of the role {role!r} is a verifier's, but was given", hint="give it a role of its own")
-            check_number(f"the score of the role {role!r}", score, optional=False)
-        check_number("weight", weight, 0)
 
     def _note_given(self, scores: Mapping[str, float]) -> None:
         for role, score in scores.items():
@@ -676,6 +653,27 @@ class Search:
         self._costs.whole.keep_for_closing(_CLOSING_S * len(self.candidates))
         self.notes.timed_out = self.rows.timed_out or self._answers.timed_out or self.scoring.timed_out
 
+    @contextmanager
+    def stop_rule(self, should_stop: Decide, order: Literal["drawn", "finished"]) -> Generator[None]:
+        """Let a further rule end what is written in the block.
+
+        Args:
+            should_stop: Decides by the candidates of the block. order: That of whole solutions in the block (`StopRule.order`).
+        """
+        first, decide, before, own = len(self.candidates), self._decide, self._order, list[StopDecision]()
+
+        def decided(candidates: Sequence[Candidate]) -> StopDecision | None:
+            own.extend(filter(None, [should_stop(candidates[first:])]))
+            return own[-1] if own else decide and decide(candidates)
+
+        self._decide, self._order = decided, order
+        try:
+            yield
+        finally:
+            self._decide, self._order = decide, before
+            if self.notes.stop in own:
+                self.notes.stop = None
+
     # Its life -------------------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
@@ -718,13 +716,6 @@ class Search:
                 self._waiter.set_result(None)
             if self._on_call is not None:
                 self._on_call(self)
-
-
-def _content(prompt: Prompt) -> tuple[str, ...]:
-    """Return the address of a caller's own prompt. It differs from the addresses of all prompts of a task."""
-    if isinstance(prompt, str):
-        return ("\0text", prompt)
-    return ("\0messages", *(part for turn in prompt for part in (turn.role, turn.content)))
 
 
 # How a search comes to an answer where its strategy cannot --------------------------------------------------------------------------

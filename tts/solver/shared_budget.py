@@ -30,7 +30,7 @@ from tts.allocator.auto import Auto
 from tts.allocator.difficulty import Floats, Whole, shift
 from tts.allocator.evidence import Evidence, Round
 from tts.allocator.pace import Pace
-from tts.allocator.performance_file import other_models
+from tts.allocator.performance_file import answers_alone
 from tts.allocator.values import Curved, ProblemStates
 from tts.budget.account import Account
 from tts.budget.budget import Budget
@@ -127,7 +127,7 @@ class SharedBudget:
         self._found = {f.name: np.full(count, f.default) for f in dataclasses.fields(Evidence)}  # what each place has shown
         self._cost = {unit: np.ones(count) for unit in self._total}  # of one more sample
         self._had = np.zeros((count, len(auto.plans())), np.int64)  # the greatest size of each plan
-        self._apart = [bool(other_models(parse(text).strategy)) for text in auto.plans()]
+        self._apart = [answers_alone(parse(text)) for text in auto.plans()]
         self._length, self._longest = np.ones(count), 0  # tokens of a typical sample of each, and of the longest so far
         self._alone = self._over = False  # alone: one problem is at work with all that is left; over: that did not pay for a sample
         self._waits = np.zeros(count, np.bool_)

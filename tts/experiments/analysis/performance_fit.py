@@ -43,6 +43,7 @@ from tts.search.strategies.single import Single
 _FEWEST = 20  # problems; with fewer, a curve by difficulty is noise
 _DRAWS = 32  # subsets of a pool at each size, where there is no closed form
 PARTS = 5  # of the problems, each predicted from the others
+_FINISHERS = (4, 8, 16)  # solutions, the first half of which to finish may have a vote of its own
 _SPARE = 1.25  # of the most that any problem spent, which a search is allowed again
 _GROUPS = 10  # of predictions, by predicted value
 PILOTS = 4  # samples that a prediction is made from
@@ -117,7 +118,7 @@ class PerformanceData:
         if unit not in UNITS:
             raise ConfigError(f"unit is {shown(unit)}, but must be {' or '.join(map(repr, UNITS))}")
         every = [result for result in results if result.error is None]
-        found = (pool for pool in pools_of(every).pools if draws_plain(pool.law))
+        found = (pool for pool in pools_of(every).pools if draws_plain(Plan(pool.law, None, Majority())))
         pools = [pool for pool in found if all(one.right is not None for one in pool.drawn)]
         names = {(pool.cell.model, pool.cell.setting, str(pool.law)) for pool in pools}
         if len(names) > 1:
@@ -149,6 +150,8 @@ class PerformanceData:
             own = np.array([costs[pool.cell.key] for pool in chosen])
             plain = float(own.mean())
         others, limits, spent = _others(every, list(by_problem), plain, unit)
+        taken, costs = _by_finish(chosen, best, seed)
+        others, spent = {**taken, **others}, {**costs, **spent}
         return cls(
             chosen[0].cell, np.stack([_seen(pool) for pool in chosen]), (leader, second, samples), first, tokens,
             tuple(shares), {**shares, **others}, unit, limits, spent, own / own.mean(),
@@ -333,6 +336,27 @@ def _sampled(pools: Sequence[ProblemPool], seed: int, *, begun: bool) -> Mapping
 def _means(pool: ProblemPool, plan: Plan, reading: ReplaySettings) -> list[tuple[float, float]]:
     """Return share right and tokens at each size, over all subsets of a pool."""
     return [(one.right, one.generated_tokens + one.verifier_tokens) for one in means_of(pool, plan, reading)]
+
+
+def _by_finish(
+    pools: Sequence[ProblemPool], plain: PlainSampling, seed: int
+) -> tuple[Mapping[str, tuple[Floats, Floats]], Mapping[str, Floats]]:
+    """Return size and shares of votes of the first half to finish, replayed from pools, and what they cost; see `_others`.
+
+    Those that are no more accurate than plain samples at equal cost are left out.
+    """
+    least = min(len(pool.drawn) for pool in pools)
+    own = np.array([np.mean([max(1, one.tokens) for one in pool.drawn]) for pool in pools])
+    found: dict[str, tuple[Floats, Floats]] = {}
+    spent: dict[str, Floats] = {}
+    for count in (n for n in _FINISHERS if n <= least):
+        plan = parse(f"best_of_n(n={count}) | first_finish(k={count // 2}) | majority")
+        read = ReplaySettings(sizes=(count,), draws=_DRAWS, seed=seed)
+        means = [means_of(pool, plan, read)[0] for pool in pools]
+        cost, right = np.array([[one.generated_tokens] for one in means]) / own.mean(), np.array([[one.right] for one in means])
+        if right.mean() > np.interp(math.log(cost.mean()), np.log(plain.sizes), plain.right.mean(axis=0)):
+            found[str(plan)], spent[str(plan)] = (cost.mean(axis=0), right), cost
+    return found, spent
 
 
 def _begun_means(pool: ProblemPool, plan: Plan, reading: ReplaySettings) -> list[tuple[float, float]]:
