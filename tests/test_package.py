@@ -54,3 +54,10 @@ def test_every_place_states_the_same_version() -> None:
 
 def test_types_are_marked() -> None:
     assert (ROOT / "tts" / "py.typed").exists()
+
+
+@pytest.mark.parametrize("name", ["search", "verifiers", "backends", "experiments"])
+def test_the_root_links_to_the_main_parts_of_the_package(name: str) -> None:
+    assert (ROOT / name).is_symlink()
+    assert (ROOT / name).resolve() == (ROOT / "tts" / name).resolve()
+    assert f"`{name}`" in (ROOT / "README.md").read_text(encoding="utf-8").rsplit("## Read on", 1)[1]

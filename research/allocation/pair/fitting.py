@@ -68,7 +68,7 @@ def piloted(store: Path, jobs: int, limit: int, name: str, kind: studies.Kind, k
     (curve,) = curves_of(studies.results(store, [asked], jobs), rng=np.random.default_rng(0))
     limits, reached = np.array(sorted(kind.budgets)) / known.tokens, np.array([one.value for one in curve.accuracy])
     found = dataclasses.replace(known, piloted=PilotedCurve(limits, reached))
-    searches = [text for text in found.curves if not draws_plain(parse(text).strategy)]
+    searches = [text for text in found.curves if not draws_plain(parse(text))]
     for budget, share, size in zip(sorted(kind.budgets), reached.tolist(), limits.tolist(), strict=True):
         direct = found.direct(size, searches)
         begins = "a pilot first" if direct is None else f"{direct[0]} from the start"
