@@ -74,8 +74,12 @@ class Part:
     """What came of a part.
 
     Attributes:
-        levels: before the backend was made, then one for each interval. after: once it was closed.
-        counts: of searches, by their ends. causes: of those that failed. tokens: booked. notes: the backend's own counters.
+        levels: before the backend was made, then one for each interval.
+        after: once it was closed.
+        counts: of searches, by their ends.
+        causes: of those that failed.
+        tokens: booked.
+        notes: the backend's own counters.
         failure: what did not hold.
     """
 

@@ -95,6 +95,22 @@ def test_long_files_and_functions_are_named(tree: Tree) -> None:
     assert found == ["tts/a.py: 801 lines, but at most 800", "research/b.py:2: f has 61 lines, but at most 60"]
 
 
+def test_a_docstring_is_no_part_of_a_functions_length(tree: Tree) -> None:
+    described = "def long(n):\n" + '    """Do it.\n\n' + "    word\n" * 70 + '    """\n' + "    n += 1\n" * 59
+    assert checks.faults(tree({"tts/described.py": described})) == []
+    assert "long has 61 lines" in "".join(checks.faults(tree({"tts/described.py": described + "    n += 1\n"})))
+
+
+def test_a_parameter_has_a_line_of_its_own(tree: Tree) -> None:
+    def text(line: str) -> str:
+        return f'def f(a, b):\n    """Do it.\n\n    Args:\n        {line}\n\n    Raises:\n        ConfigError: it is. b: no.\n    """\n'
+
+    assert checks.faults(tree({"tts/one.py": text("a: the first. Note that c: is none.\n        b: the second.")})) == []
+    assert "has another one, b, but" in "".join(checks.faults(tree({"tts/one.py": text("a: the first. b: the second.")})))
+    fields = 'class A:\n    """A thing.\n\n    Args:\n        a: the first. b: the second.\n    """\n\n    a: int\n    b: int\n'
+    assert "has another one, b, but" in "".join(checks.faults(tree({"tts/one.py": fields})))
+
+
 def test_an_allowed_file_may_be_longer(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "ALLOWED", {"tts/a.py": "a table"})
     assert not checks.faults(tree({"tts/a.py": "#\n" * (checks.FILE_LIMIT + 1)}))

@@ -50,7 +50,9 @@ class Registry:
     entry point of the same name is never loaded. A name that two other packages define is refused when it is used.
 
     Args:
-        kind: what the names are, for messages. group: the entry-point group. entries: our own.
+        kind: what the names are, for messages.
+        group: the entry-point group.
+        entries: our own.
     """
 
     def __init__(self, kind: str, group: str, entries: Mapping[str, str]) -> None:

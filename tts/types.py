@@ -515,8 +515,11 @@ class Solution:
         stopped_by: why the search ended: "done" where the strategy came to its end, else "budget: tokens", a stop rule such as
             "unanimous", "interrupted", "failed", or a reason of the strategy.
         strategy: the plan as configured, as text that `tts.parse` reads.
-        model: the name of the policy. seed: the run's seed. oracle: whether a verifier saw the reference answer.
-        failures: the number of failed rows by kind, those of verifiers' models included. warnings: one line each.
+        model: the name of the policy.
+        seed: the run's seed.
+        oracle: whether a verifier saw the reference answer.
+        failures: the number of failed rows by kind, those of verifiers' models included.
+        warnings: one line each.
         reproducible: whether the same call gives the same solution again.
         trace: the record of the search (`tts.trace.trace.Trace`).
         error: the error that ended the search early, if one did.

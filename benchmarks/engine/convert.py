@@ -34,7 +34,9 @@ def convert(name: str, folder: Path, kinds: Iterable[str] = KINDS) -> dict[str, 
     """Write the files that are missing, and return the paths by kind.
 
     Args:
-        name: of the model. folder: of its files. kinds: "hf", "f32" or "q8_0".
+        name: of the model.
+        folder: of its files.
+        kinds: "hf", "f32" or "q8_0".
 
     Raises:
         ConfigError: a GGUF file is asked for of a model that has none.

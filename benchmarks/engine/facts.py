@@ -22,11 +22,15 @@ class Facts:
     """Tokens of a template.
 
     Args:
-        unique: of all nodes, each once. logical: of the paths to all leaves, each in full.
+        unique: of all nodes, each once.
+        logical: of the paths to all leaves, each in full.
         peak_unique, peak_logical: the most of them at one time; a released node counts while a descendant is held.
-        generated: of all expanded nodes. useful: those among them on paths to the nodes that are held to the end.
+        generated: of all expanded nodes.
+        useful: those among them on paths to the nodes that are held to the end.
         no_reuse_prefill: that an engine reads anew if each child's path is read again for each child.
-        longest: path, in tokens. width: most children of one operation. rewards: nodes that a process model reads.
+        longest: path, in tokens.
+        width: most children of one operation.
+        rewards: nodes that a process model reads.
     """
 
     nodes: int

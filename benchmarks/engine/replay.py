@@ -47,7 +47,10 @@ class Replayed:
     """A node of the tree.
 
     Args:
-        ids: its own tokens. node: in the engine. path: tokens from the root to its end. prompt: number of its prompt.
+        ids: its own tokens.
+        node: in the engine.
+        path: tokens from the root to its end.
+        prompt: number of its prompt.
         steps: names of the steps between the prompt and its end, as `Replayer.texts` has them.
     """
 
@@ -62,9 +65,11 @@ class Replayer:
     """Replays on one model; a process model, where a tree asks for one, has the same weights and memory of its own.
 
     Args:
-        model: a name, or a checkpoint. precision, device, options: see `EngineOptions`; at most 64 rows unless they say another number.
+        model: a name, or a checkpoint.
+        precision, device, options: see `EngineOptions`; at most 64 rows unless they say another number.
         strict: the strict executor, which is the only one on a CPU; else triton.
-        sharing: whether rows read common ancestors together. reuse: whether a child goes on from its parent's keys and values.
+        sharing: whether rows read common ancestors together.
+        reuse: whether a child goes on from its parent's keys and values.
         kv_budget_bytes: for keys and values.
     """
 

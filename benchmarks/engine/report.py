@@ -20,8 +20,10 @@ def summary(runs: Runs, facts: Mapping[str, int], floor_s: float | None, step_s:
     """Return one system's numbers on one workload.
 
     Args:
-        runs: what the driver said of each repeat. facts: of the template.
-        floor_s: the least seconds of the whole template on this machine; step_s: of one step by its rows and keys; None: not known.
+        runs: what the driver said of each repeat.
+        facts: of the template.
+        floor_s: the least seconds of the whole template on this machine
+        step_s: of one step by its rows and keys; None: not known.
     """
     seconds = spread([run["seconds"] for run in runs])
     last = runs[-1]

@@ -23,8 +23,10 @@ class Spec:
     """How to run a system.
 
     Args:
-        driver: its module in this folder. peer: whose interpreter it needs, "" for this project's own.
-        precision: "float32", "f16 keys" (with float32 weights) or "int8" (weights). says: what it is, for people.
+        driver: its module in this folder.
+        peer: whose interpreter it needs, "" for this project's own.
+        precision: "float32", "f16 keys" (with float32 weights) or "int8" (weights).
+        says: what it is, for people.
         arguments: of the driver; {model} stands for the model's name, and {hf}, {f32} and {q8_0} for its files.
         main: whether a quick comparison includes it.
     """
@@ -62,7 +64,10 @@ class System:
     """A driver's process. It is stopped, with all its children, unless it runs a workload, so that idle systems take no time.
 
     Args:
-        spec: the system. python: its interpreter. files: what its arguments stand for. templates: the workloads.
+        spec: the system.
+        python: its interpreter.
+        files: what its arguments stand for.
+        templates: the workloads.
         extra: more arguments of the driver.
     """
 

@@ -177,7 +177,8 @@ def template(name: str, *, size: str = "full", seed: int = 0, vocabulary: int | 
     """Return a template: `name`, `ops`, and `hash` of all ids in the order of the nodes.
 
     Args:
-        size: "full", "quick" or "smoke". vocabulary: of the model; a small one gives its upper three quarters, free of control tokens.
+        size: "full", "quick" or "smoke".
+        vocabulary: of the model; a small one gives its upper three quarters, free of control tokens.
         sizes: replace the workload's own.
     """
     workload = WORKLOADS[name]

@@ -165,8 +165,9 @@ def compare(
     """Return differences of |ln p|, and whether they are within the tolerance.
 
     Args:
-        ours: probabilities by the engine. exact: by transformers in float32. theirs: by transformers in the engine's precision; None: it
-            is float32.
+        ours: probabilities by the engine.
+        exact: by transformers in float32.
+        theirs: by transformers in the engine's precision; None: it is float32.
     """
     mine = _differences(ours, exact)
     found: dict[str, Any] = {"readings": len(mine), "worst": max(mine), "mean": statistics.fmean(mine)}

@@ -58,7 +58,9 @@ def load_both(name: str, precision: str, device: str) -> Loaded:
     """Return a model of a shape in `SHAPES` with random weights, else one of the registry.
 
     Args:
-        name: of either. precision: "float32" or "bfloat16", of transformers' copy. device: of transformers' copy.
+        name: of either.
+        precision: "float32" or "bfloat16", of transformers' copy.
+        device: of transformers' copy.
 
     Raises:
         AbsentError: the model's files are not on this machine.

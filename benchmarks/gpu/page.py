@@ -87,7 +87,9 @@ def page(machine: Mapping[str, str], parts: Mapping[str, Mapping[str, Found]], w
     """Return the page.
 
     Args:
-        machine: what ran, by name. parts: results by part and case. wanted: the cases of each part; those without a result are listed.
+        machine: what ran, by name.
+        parts: results by part and case.
+        wanted: the cases of each part; those without a result are listed.
     """
     lines = ["# The engine on a GPU", "", *(f"- {name}: {value}" for name, value in machine.items())]
     for part, (heading, says, columns, cells) in TABLES.items():

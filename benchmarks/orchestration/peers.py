@@ -12,7 +12,8 @@ def run_peer(python: str, driver: str, *arguments: str) -> str:
     """Run a driver of this folder with another Python, and return what it prints.
 
     Args:
-        python: an interpreter that has its_hub 1.2. driver: name of the module.
+        python: an interpreter that has its_hub 1.2.
+        driver: name of the module.
 
     Raises:
         AbsentError: it failed; the message is the last line of its errors.

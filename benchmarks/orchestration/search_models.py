@@ -100,7 +100,9 @@ class _Scored:
     """What a verifier was asked to score of a trace.
 
     Attributes:
-        scored: nodes that it was asked about. written: tokens on their paths, each counted once. whole: tokens of all their paths.
+        scored: nodes that it was asked about.
+        written: tokens on their paths, each counted once.
+        whole: tokens of all their paths.
         prompt: of the problem.
     """
 

@@ -21,7 +21,9 @@ def measure(requests: int, tokens: int, gap_s: float) -> list[str]:
     """Return the report, in lines.
 
     Args:
-        requests: rows at once, each a request of its own. tokens: of a reply. gap_s: between two of them.
+        requests: rows at once, each a request of its own.
+        tokens: of a reply.
+        gap_s: between two of them.
     """
     server = Process([sys.executable, "-m", "benchmarks.servers.slow_server", str(tokens), str(gap_s)])
     try:

@@ -26,7 +26,9 @@ class Process:
     """A program in a process group of its own, run in the checkout, stopped while others run. It ends with this process at the latest.
 
     Args:
-        command: of the program. environment: added to this process's. answers: whether it answers with lines of JSON.
+        command: of the program.
+        environment: added to this process's.
+        answers: whether it answers with lines of JSON.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, answers: bool = True) -> None:
@@ -103,7 +105,10 @@ class VllmServer(Process):
     """A vLLM server on this machine.
 
     Args:
-        python: an interpreter that has vLLM. model: a folder. name: as it is served. options: of the engine, as `vllm.LLM` has them.
+        python: an interpreter that has vLLM.
+        model: a folder.
+        name: as it is served.
+        options: of the engine, as `vllm.LLM` has them.
     """
 
     def __init__(self, python: str, model: str, name: str, options: Mapping[str, Any], environment: Mapping[str, str]) -> None:

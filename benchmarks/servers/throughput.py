@@ -36,7 +36,11 @@ class Job:
     """Work that everyone does.
 
     Args:
-        prompts: texts. n: rows of each at every level. kept: paths that go on. levels: 1 is best-of-n. tokens: of a row at a level.
+        prompts: texts.
+        n: rows of each at every level.
+        kept: paths that go on.
+        levels: 1 is best-of-n.
+        tokens: of a row at a level.
     """
 
     prompts: tuple[str, ...]
@@ -134,10 +138,12 @@ class Rivals:
     """The server and everything that works on it, all started.
 
     Args:
-        vllm, its_hub: interpreters; its_hub may be None. model: the absolute path of a folder.
+        vllm, its_hub: interpreters; its_hub may be None.
+        model: the absolute path of a folder.
 
     Attributes:
-        version: of vLLM and its_hub. absent: why its_hub is left out; "": it is not.
+        version: of vLLM and its_hub.
+        absent: why its_hub is left out; "": it is not.
 
     Raises:
         SystemExit: vLLM does not start; the message is the last line of its errors.

@@ -39,7 +39,9 @@ def by_bins(difficulty: ArrayLike, gains: Floats, total: int, num: int = 5) -> W
         estimates predicted ones. Differs: what is chosen for a bin is its number of samples, among strategies of one kind.
 
     Args:
-        difficulty: [P], higher is easier. gains: [P, B], of problems that the choice is fitted to; total: over all.
+        difficulty: [P], higher is easier.
+        gains: [P, B], of problems that the choice is fitted to
+        total: over all.
     """
     of = bins(np.asarray(difficulty, np.float64), num)
     share = np.bincount(of, minlength=num)

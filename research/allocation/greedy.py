@@ -32,8 +32,10 @@ def greedy(gains: Floats, total: float, *, cost: ArrayLike | None = None, least:
     Among equal gains per cost, earlier units come first, then earlier problems; a block of pooled units is not left for another.
 
     Args:
-        gains: [P, B], of each problem's units in order, in right answers. total: units to divide, or what they may cost.
-        cost: [P], of one unit of each problem, above 0; None: 1. least: units that every problem gets first (b_min).
+        gains: [P, B], of each problem's units in order, in right answers.
+        total: units to divide, or what they may cost.
+        cost: [P], of one unit of each problem, above 0; None: 1.
+        least: units that every problem gets first (b_min).
         price: gain a cost that a unit must exceed.
 
     Raises:
@@ -100,7 +102,8 @@ def offline(gains: Floats, share: ArrayLike, mean: float) -> Whole:
         as many units as it has problems.
 
     Args:
-        gains: [U, B], of a problem of each bin. share: [U], how many problems are in each bin, above 0; in any unit.
+        gains: [U, B], of a problem of each bin.
+        share: [U], how many problems are in each bin, above 0; in any unit.
         mean: units a problem, on average over problems.
     """
     size = np.asarray(share, np.float64)

@@ -24,10 +24,13 @@ class Figure:
     """One figure of a claim.
 
     Args:
-        where: budget, verifier or method that it is of. found: with its interval. bound: that the claim states.
+        where: budget, verifier or method that it is of.
+        found: with its interval.
+        bound: that the claim states.
         unit: "points": a difference of accuracies, in points. "times": a ratio.
         opposite: the value at which, and below which, the figure says the opposite: no difference, or the loss that the claim allows.
-        p: share of resamples at the opposite or below; corrected: by Holm over all figures of all claims.
+        p: share of resamples at the opposite or below
+        corrected: by Holm over all figures of all claims.
     """
 
     where: str
@@ -64,7 +67,9 @@ def figure_of(where: str, statistic: Statistic, num: int, bound: float, unit: Un
     """Return a test of a statistic of problems.
 
     Args:
-        statistic: counts [R, P] to values [R], in the unit. num: P. opposite: None: no difference.
+        statistic: counts [R, P] to values [R], in the unit.
+        num: P.
+        opposite: None: no difference.
     """
     least, drawn = _NOTHING[unit] if opposite is None else opposite, list[Floats]()
 

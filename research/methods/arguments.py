@@ -13,7 +13,9 @@ def parser(doc: str | None, *, limit: int, jobs: int = 1, **counts: int) -> argp
     """Return a parser with the arguments of a study of the embedded pair.
 
     Args:
-        doc: docstring of the command. limit, jobs: defaults. counts: defaults of what else is counted: seeds, samples or draws.
+        doc: docstring of the command.
+        limit, jobs: defaults.
+        counts: defaults of what else is counted: seeds, samples or draws.
     """
     told = {"samples": "of a problem", "draws": "subsets of a pool"}
     made = argparse.ArgumentParser(description=(doc or "").split("\n")[0])

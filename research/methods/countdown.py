@@ -60,7 +60,8 @@ class Reachable(Verifier):
     """Scores each line of a countdown: 1 - error if it is right and the target can be reached from it, else error.
 
     Args:
-        error: in [0, 0.5], with which each verdict is flipped. seed: of the flips, which depend on the problem and the text alone.
+        error: in [0, 0.5], with which each verdict is flipped.
+        seed: of the flips, which depend on the problem and the text alone.
     """
 
     error: float = 0.0

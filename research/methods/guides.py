@@ -78,7 +78,9 @@ def compare(path: Path, folder: Path, chosen: Path, *, limit: int, seeds: int, j
     """Run what is missing, and write the page and its figures.
 
     Args:
-        path: of the store. folder: of the page. chosen: the folder of what the validation split chose.
+        path: of the store.
+        folder: of the page.
+        chosen: the folder of what the validation split chose.
     """
     choices = Choices.load(chosen)
     asked = study(choices, limit, seeds)

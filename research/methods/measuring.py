@@ -34,9 +34,14 @@ class Row:
     """A method at a budget; tokens, calls and live tokens of a problem, in the mean.
 
     Args:
-        name: of the method. size: the budget, in plain samples' worth. kind: live or replayed.
-        peak: most distinct tokens that were live at once. kept: distinct tokens of the live set, over the levels of a search.
-        limit: the budget in generated tokens. stops: runs by why they stopped. difference: to the baseline, paired by problem.
+        name: of the method.
+        size: the budget, in plain samples' worth.
+        kind: live or replayed.
+        peak: most distinct tokens that were live at once.
+        kept: distinct tokens of the live set, over the levels of a search.
+        limit: the budget in generated tokens.
+        stops: runs by why they stopped.
+        difference: to the baseline, paired by problem.
         p: of it, corrected over all methods and budgets.
     """
 

@@ -41,7 +41,8 @@ class Solved:
     """The pool of one problem.
 
     Args:
-        kinds: class of each sample's answer [N]; -1 without one. right: whether each is right [N].
+        kinds: class of each sample's answer [N]; -1 without one.
+        right: whether each is right [N].
         yes: the chance of "yes" to each, or its share of known verdicts [N]; NaN: unknown.
     """
 

@@ -50,7 +50,8 @@ class Scored(tts.Strategy):
     """Draws candidates, then has each verifier score all of them.
 
     Args:
-        count: of candidates. seconds: filled with the processor's seconds of each verifier.
+        count: of candidates.
+        seconds: filled with the processor's seconds of each verifier.
     """
 
     registered_as = "scored"

@@ -55,7 +55,9 @@ class Replayed:
     """What was replayed on a pool.
 
     Args:
-        pool: recorded. curves: of coverage and selections, over sizes. stops: by stop rule, in recorded order and averaged over orders.
+        pool: recorded.
+        curves: of coverage and selections, over sizes.
+        stops: by stop rule, in recorded order and averaged over orders.
         notes: what must be known to read them.
     """
 
@@ -69,7 +71,8 @@ def replayed(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
     """Replay everything on a pool whose problems have equally many samples.
 
     Args:
-        draws: random orders. totals: mean samples of a problem in the totals that `auto` divides.
+        draws: random orders.
+        totals: mean samples of a problem in the totals that `auto` divides.
     """
     most = len(pool.problems[0].drawn)
     if pool.name == TREE:

@@ -31,7 +31,10 @@ class ProgramProblem:
     """A problem with programs and tests that a model wrote.
 
     Args:
-        name: of the problem. prompt: begins every program. check: the data set's tests. programs: completions, in order of drawing.
+        name: of the problem.
+        prompt: begins every program.
+        check: the data set's tests.
+        programs: completions, in order of drawing.
         tests: that were written, each with how often.
     """
 
@@ -91,7 +94,9 @@ def agreement(weights: Sequence[int], told: Sequence[Verdict], order: Sequence[i
     """Return the chance that each way of choosing among the drawn programs is right; a group's program is drawn evenly from it.
 
     Args:
-        weights: how often each test was written. told: of all programs. order: those that are drawn.
+        weights: how often each test was written.
+        told: of all programs.
+        order: those that are drawn.
     """
     passed = [sum(w for w, one in zip(weights, told[i].passed, strict=False) if one == "1") for i in order]
     sets = consensus_sets([told[i].passed for i in order], passed)

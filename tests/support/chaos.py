@@ -30,12 +30,18 @@ class ChaosBackend(Backend):
     not delivered are charged in full, for nobody can know better.
 
     Args:
-        inner: what is wrapped. seed: of every decision. fail: share of rows that fail. slow: most event-loop turns that a row
-            or a read is late. broken: share of requests that break as a whole. unread: share of reads that raise.
+        inner: what is wrapped.
+        seed: of every decision.
+        fail: share of rows that fail.
+        slow: most event-loop turns that a row or a read is late.
+        broken: share of requests that break as a whole.
+        unread: share of reads that raise.
         rates: in place of the inner backend's.
 
     Attributes:
-        counters: its own count of what it reported. live: handles given out and not released. most_live: their peak.
+        counters: its own count of what it reported.
+        live: handles given out and not released.
+        most_live: their peak.
         rows_made, rows_cancelled: rows that were asked for, and that were cancelled.
     """
 

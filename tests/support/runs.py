@@ -73,7 +73,8 @@ async def solved(runs: Sequence[ProblemRun], cancel_at: Sequence[int | None] = (
     """Solve runs at once.
 
     Args:
-        cancel_at: the event-loop turn at which each is cancelled, or None. portion: most tokens of a row in one call.
+        cancel_at: the event-loop turn at which each is cancelled, or None.
+        portion: most tokens of a row in one call.
     """
     made: dict[int, Search] = {}
 

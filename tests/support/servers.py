@@ -34,7 +34,8 @@ def served(record: ModelRecord, engine: ServerEngine, folder: Path, *options: st
     """Serve a model; gives the url.
 
     Args:
-        folder: where the server's words go. options: of its command, beside those that it has anyway.
+        folder: where the server's words go.
+        options: of its command, beside those that it has anyway.
     """
     python = interpreter(engine)
     try:

@@ -28,9 +28,12 @@ class WaveGrant:
     """What one wave gives.
 
     Args:
-        samples: [P], how many more each problem may draw. plan: [P], what to do with them; see `Worth`.
-        rate: [P], what each further sample was worth. price: the least rate for a cost of 1 that was served.
-        reason: why the division is over; "" while it goes on. hurried: whether the wave is wider because time presses.
+        samples: [P], how many more each problem may draw.
+        plan: [P], what to do with them; see `Worth`.
+        rate: [P], what each further sample was worth.
+        price: the least rate for a cost of 1 that was served.
+        reason: why the division is over; "" while it goes on.
+        hurried: whether the wave is wider because time presses.
         even: whether the problems with fewest samples were served, because nothing is known to be worth its price.
     """
 
@@ -55,8 +58,9 @@ class Allocator:
     their samples are drawn in one wave, with less evidence for the choice.
 
     Args:
-        values: the values of samples. pilots: samples that each problem gets before problems are compared, at least 1; fewer if the budget
-            does not pay this number for all.
+        values: the values of samples.
+        pilots: samples that each problem gets before problems are compared, at least 1; fewer if the budget does not
+            pay this number for all.
         growth: of a problem's samples in one wave, as a share of those it has; at least one sample, and more where time presses.
         share: the part that one wave may spend of what is left, and of the cost of one round over all worthwhile problems, in (0, 1].
             After a part of a round, the problems served first may again be worth more than the rest.

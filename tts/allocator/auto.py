@@ -178,7 +178,8 @@ class Auto(Strategy):
         """Return what to do next, by a budget of the problem's own.
 
         Args:
-            found: what the problem has shown. had: the greatest size of each other plan so far.
+            found: what the problem has shown.
+            had: the greatest size of each other plan so far.
 
         Returns:
             Without samples, the search is over; `why` is the reason.
@@ -391,7 +392,8 @@ class Auto(Strategy):
         """Refuse a verifier whose scores would not be used.
 
         Args:
-            selection: of the run. roles: that a verifier has.
+            selection: of the run.
+            roles: that a verifier has.
 
         Raises:
             ConfigError: no verifier has the role; or neither the selection nor a strategy that may be chosen asks for scores.

@@ -39,8 +39,9 @@ class Population:
     """The distribution of problems over kinds: the prior for one problem, which is learnt from many.
 
     Args:
-        rate: [Z], chance in [0, 1] that a sample of this kind is right. lure: [Z], chance that it is the most tempting wrong answer;
-            rate + lure is at most 1. weight: [Z], share of problems, summing to 1.
+        rate: [Z], chance in [0, 1] that a sample of this kind is right.
+        lure: [Z], chance that it is the most tempting wrong answer; rate + lure is at most 1.
+        weight: [Z], share of problems, summing to 1.
         problems: number of problems that it was fitted to; 0: it was given.
 
     Raises:
@@ -84,8 +85,8 @@ class Population:
         """Return a Beta law of success rates with some problems that are never, and some that are always solved.
 
         Args:
-            mean: of the Beta law, in (0, 1): the estimate of a user or a probe. strength: the number of samples that it is
-                worth, above 0; a small number puts most problems near 0 and 1.
+            mean: of the Beta law, in (0, 1): the estimate of a user or a probe.
+            strength: the number of samples that it is worth, above 0; a small number puts most problems near 0 and 1.
             hopeless, trivial: shares of problems at rates of exactly 0 and 1, on top.
 
         Raises:
@@ -136,8 +137,9 @@ class Population:
         """Return the log-likelihood [S, Z] of votes. The right answer is unknown, so the likelihood is a sum over the possible ones.
 
         Args:
-            leader, second: numbers of samples with the most and the second most frequent answer, [S]. samples: numbers of all samples,
-                [S]. Other samples (without an answer, or in smaller classes) count as scattered.
+            leader, second: numbers of samples with the most and the second most frequent answer, [S].
+            samples: numbers of all samples, [S]. Other samples (without an answer, or in smaller classes) count as
+                scattered.
 
         Raises:
             ConfigError: counts are negative or inconsistent.
@@ -183,7 +185,8 @@ class Population:
             Rubin 1977); it rises in likelihood at each round and its maximum is the only one.
 
         Args:
-            log_likelihood: [S, Z], of `checked` or `voted`. count: [S], how many problems show each observation; None: one each.
+            log_likelihood: [S, Z], of `checked` or `voted`.
+            count: [S], how many problems show each observation; None: one each.
         """
         size = np.ones(len(log_likelihood)) if count is None else np.asarray(count, np.float64)
         total, weight = float(size.sum()), self.weight

@@ -37,7 +37,9 @@ class Estimator(Protocol):
         """Return the log-likelihood [P, Z], up to a constant a problem; 0 where the reading is NaN.
 
         Args:
-            population: its kinds; their weights play no part. reading: [P]. samples: [P], that the reading is a mean of.
+            population: its kinds; their weights play no part.
+            reading: [P].
+            samples: [P], that the reading is a mean of.
         """
         ...
 
@@ -47,7 +49,8 @@ class Guess:
     """A guess of the success rate: as good as so many samples, of which that share was right.
 
     Args:
-        mean: in (0, 1). strength: samples, above 0.
+        mean: in (0, 1).
+        strength: samples, above 0.
 
     Raises:
         ConfigError: a value is outside its range.
@@ -73,8 +76,9 @@ class Gauge:
     """A number that rises, or falls, with the success rate, in a line along its angle (see `RATES`), with normal errors.
 
     Args:
-        intercept, slope: of the line; the angle goes from 0, never right, to 1, always. deviation: standard error of a problem around it,
-            above 0. spread: standard deviation of one sample's reading within a problem; its share falls with their number.
+        intercept, slope: of the line; the angle goes from 0, never right, to 1, always.
+        deviation: standard error of a problem around it, above 0.
+        spread: standard deviation of one sample's reading within a problem; its share falls with their number.
         low, high: range of what it was fitted to; readings beyond count as its ends, so that an extreme reading is no stronger evidence.
     """
 
@@ -95,8 +99,10 @@ class Gauge:
         """Return the gauge that readings are most likely from, by expectation and maximisation over the problems' success rates.
 
         Args:
-            reading: [P]; NaN: unknown. posterior: [P, G] over `RATES`, from what is known without the reading.
-            spread: of one sample's reading within a problem; samples: that each reading is a mean of.
+            reading: [P]; NaN: unknown.
+            posterior: [P, G] over `RATES`, from what is known without the reading.
+            spread: of one sample's reading within a problem
+            samples: that each reading is a mean of.
 
         Raises:
             ConfigError: fewer than three readings are known, or all are the same.
@@ -133,7 +139,8 @@ class PromptProbe:
     """A linear reading of the policy's hidden state at the end of the prompt, before any sample: the expected angle of its success rate.
 
     Args:
-        weight: [D]. bias: added.
+        weight: [D].
+        bias: added.
 
     Cost: one forward pass of the prompt's last token, where the backend has not kept it; charged as input.
     """
@@ -148,7 +155,8 @@ class PromptProbe:
         The penalty is the one whose predictions of problems left out are best; these predictions, [P], are what a gauge is fitted to.
 
         Args:
-            hidden: [P, D]. posterior: [P, G] over `RATES`.
+            hidden: [P, D].
+            posterior: [P, G] over `RATES`.
 
         Raises:
             ConfigError: there are fewer than ten problems, or a state is no number.
@@ -169,7 +177,8 @@ def evidence_of(
     """Return the sum of the estimators' log-likelihoods, [P, Z]; None: there are none.
 
     Args:
-        estimators: by the name of what they read, or any other name where they read nothing. readings: [P] each, NaN where unknown.
+        estimators: by the name of what they read, or any other name where they read nothing.
+        readings: [P] each, NaN where unknown.
         samples: [P], drawn.
     """
     found: Floats | None = None

@@ -45,7 +45,8 @@ class LengthForecast(HintsKeywords):
     Use `fitted` to make one from recorded solutions. It is a linear model of the logarithm of the length.
 
     Args:
-        weight: [D], the weights of the prompt's features. bias: the intercept.
+        weight: [D], the weights of the prompt's features.
+        bias: the intercept.
         low, high: bounds of a prediction: the least and the greatest for the problems of the fit.
         above: added to the prediction, so that the share `quantile` of solutions is at most as long as the forecast.
 
@@ -68,7 +69,8 @@ class LengthForecast(HintsKeywords):
         """Return a forecast fitted to recorded solutions.
 
         Args:
-            prompts: texts of problems, at least 10. tokens: of the solutions of each, at least one. Leave out solutions that a cap cut.
+            prompts: texts of problems, at least 10.
+            tokens: of the solutions of each, at least one. Leave out solutions that a cap cut.
             quantile: the share of solutions that the forecast covers, above 0 and below 1.
 
         Raises:

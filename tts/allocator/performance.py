@@ -76,13 +76,19 @@ class PerformanceModel:
     """What was measured of one policy with its verifiers on one task.
 
     Args:
-        model: the policy's name. task: the task's. verifiers: by role, as text. source: the study it was fitted to.
-        problems: how many. tokens: that one plain sample costs, on average.
-        population: of the problems. curves: by the strategy's text, with its selection and without its size.
+        model: the policy's name.
+        task: the task's.
+        verifiers: by role, as text.
+        source: the study it was fitted to.
+        problems: how many.
+        tokens: that one plain sample costs, on average.
+        population: of the problems.
+        curves: by the strategy's text, with its selection and without its size.
         first: temperature of the first sample of a problem, where one such was found better than one of the run's; None: the run's.
-        models: names of the models beside the policy that the strategies use, by role. unit: of the cost that sizes compare, "tokens",
-            "flops" or "usd".
-        gauges: by what they read (`tts.allocator.gauges.READINGS`). probe: that makes the reading "probe".
+        models: names of the models beside the policy that the strategies use, by role.
+        unit: of the cost that sizes compare, "tokens", "flops" or "usd".
+        gauges: by what they read (`tts.allocator.gauges.READINGS`).
+        probe: that makes the reading "probe".
         piloted: what `auto` reaches that begins with pilots; None: it was not measured, and `auto` always begins with them.
     """
 
@@ -222,7 +228,8 @@ class PerformanceModel:
         """Return the model that `to_json` wrote.
 
         Args:
-            file: where the text is from; "": nowhere. cure: for what is damaged.
+            file: where the text is from; "": nowhere.
+            cure: for what is damaged.
 
         Raises:
             ConfigError: it is none, or of another format; the first field that is not as it must be is named, with the file and the rule.
@@ -344,8 +351,10 @@ def smooth(posterior: Floats, right: Floats, rng: np.random.Generator, *, resamp
     """Return accuracy and standard error [G, B] of a strategy, each problem counted at each success rate by its posterior.
 
     Args:
-        posterior: [P, G], over `RATES`, of each problem. right: [P, B], share of right answers at each size; NaN: not measured.
-        rng: draws the problems again for the error. resamples: how often.
+        posterior: [P, G], over `RATES`, of each problem.
+        right: [P, B], share of right answers at each size; NaN: not measured.
+        rng: draws the problems again for the error.
+        resamples: how often.
     """
     known, value = ~np.isnan(right), np.nan_to_num(right)
 

@@ -19,7 +19,9 @@ def ridge(rows: ArrayLike, wanted: Floats, name: str) -> tuple[Floats, float, Fl
     The penalty is the one whose predictions of rows left out are best.
 
     Args:
-        rows: [P, D]. wanted: [P]. name: of the rows, for messages.
+        rows: [P, D].
+        wanted: [P].
+        name: of the rows, for messages.
 
     Raises:
         ConfigError: there are fewer than ten problems, or a row has something that is no number.

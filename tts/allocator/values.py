@@ -37,8 +37,10 @@ class ProblemStates:
     """What is known of P problems between two waves.
 
     Args:
-        samples: [P], drawn so far. leader, second: [P], of them those that gave the most and the second most frequent answer.
-        solved: [P], whether a checker has accepted one. open: [P], whether it may still be served (not ended, not failed).
+        samples: [P], drawn so far.
+        leader, second: [P], of them those that gave the most and the second most frequent answer.
+        solved: [P], whether a checker has accepted one.
+        open: [P], whether it may still be served (not ended, not failed).
         cost: [P], what one more sample of it costs, in the unit of `left`; above 0.
         left: what there is to divide.
         evidence: [P, Z], log-likelihood of other evidence (a guess, a probe; see `tts.allocator.gauges`), beside votes
@@ -103,8 +105,9 @@ class Worth:
     """What going on is worth.
 
     Args:
-        rate: [P], right answers by each further sample, at best. block: [P], samples that must be granted together to get it; 1: any
-            number. plan: [P], what to do with them: 0 plain samples, else the number of another strategy.
+        rate: [P], right answers by each further sample, at best.
+        block: [P], samples that must be granted together to get it; 1: any number.
+        plan: [P], what to do with them: 0 plain samples, else the number of another strategy.
         cost: [P], what a block is expected to cost, in samples of the problem. A search costs more on a hard problem than on an easy one
             of the same size.
     """
@@ -192,7 +195,8 @@ class Voted:
     the two tables whose mean success rates are next to that one. Our choice: a table for each problem would be exact, and take seconds.
 
     Args:
-        population: of the problems. most: votes that are told apart exactly, 1 to 256; more are read in proportion.
+        population: of the problems.
+        most: votes that are told apart exactly, 1 to 256; more are read in proportion.
     """
 
     population: Population
@@ -295,8 +299,10 @@ class Curved:
         strategy, or more of it, can add anything.
 
     Args:
-        model: fitted. plans: the strategies that may be chosen, the first of which draws plain samples of the policy.
-        population: of the problems; by default the model's. most: as in `Voted`.
+        model: fitted.
+        plans: the strategies that may be chosen, the first of which draws plain samples of the policy.
+        population: of the problems; by default the model's.
+        most: as in `Voted`.
     """
 
     model: PerformanceModel

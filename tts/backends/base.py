@@ -55,16 +55,24 @@ class Caps:
     """Capabilities of a backend. "emulated": the same result for more tokens. "absent": refused before anything is spent.
 
     Args:
-        steps: stopping at a step boundary and continuing from there. extend: appending forced text.
-        fork: continuing one handle several times without computing it again. value: a value or reward head on a handle.
-        score: log-probabilities of given text. next_logprobs: of given next tokens. hidden: last hidden states.
-        prompt_logprobs: of every token of a prompt. logprobs: of sampled tokens. token_ids: whether samples carry token ids.
-        spreads: `Spread` of each token's distribution, which takes all logits. tops: at least `Spread.top` of it.
+        steps: stopping at a step boundary and continuing from there.
+        extend: appending forced text.
+        fork: continuing one handle several times without computing it again.
+        value: a value or reward head on a handle.
+        score: log-probabilities of given text.
+        next_logprobs: of given next tokens.
+        hidden: last hidden states.
+        prompt_logprobs: of every token of a prompt.
+        logprobs: of sampled tokens.
+        token_ids: whether samples carry token ids.
+        spreads: `Spread` of each token's distribution, which takes all logits.
+        tops: at least `Spread.top` of it.
         top_texts: Whether `Sample.tops` are given: the most likely tokens at each place, by their texts.
         sampling_logprobs: log-probabilities of sampled tokens under the law that drew them.
         streams: whether rows obey their streams; if not, solutions are not reproducible.
         stop_predicate: whether a row ends where `StopCondition.finished` returns True.
-        thoughts: whether it thinks, by marks that are known (`BackendMetadata.thoughts`). efforts: whether `Sampling.effort` is obeyed.
+        thoughts: whether it thinks, by marks that are known (`BackendMetadata.thoughts`).
+        efforts: whether `Sampling.effort` is obeyed.
         penalties: whether `Sampling.presence_penalty` and `Sampling.frequency_penalty` are obeyed.
         biases: whether `Sampling.logit_bias` is obeyed.
         thought_limits: Whether a `Sampling.thought_tokens` of at least 1 is obeyed.
@@ -123,7 +131,8 @@ class Sampling(HintsKeywords):
 
     Args:
         temperature: 0 is greedy (the lowest id among equals); at most 100.
-        top_p: nucleus mass in (0, 1]; 1 is off. top_k: most likely tokens kept; 0 is off.
+        top_p: nucleus mass in (0, 1]; 1 is off.
+        top_k: most likely tokens kept; 0 is off.
         min_p: least probability relative to the most likely token, in [0, 1); 0 is off.
         max_tokens: cap on one row; None: the rest of the model's context.
         effort: how long a model thinks, in a server's own word such as "low"; "": the server's default. Only with `Caps.efforts`.
@@ -224,7 +233,8 @@ class StopCondition:
     the boundary. Further characters of its last token begin its continuation.
 
     Args:
-        step: texts that end a step. at_step: whether the row ends at the first boundary.
+        step: texts that end a step.
+        at_step: whether the row ends at the first boundary.
         finished: called at each boundary with the text of the whole path; True ends the row ("answer").
         at: with `at_step`, the texts of `step` at which the row ends; None: all of them.
     """
@@ -273,11 +283,13 @@ class Sample:
     """One row's continuation.
 
     Args:
-        text: the new text, up to the step boundary it ended at. token_ids: all new tokens, an end of sequence included.
+        text: the new text, up to the step boundary it ended at.
+        token_ids: all new tokens, an end of sequence included.
         logprobs: of the untempered distribution, one a token (some servers show none of an end of sequence); empty without `caps.logprobs`.
         finish: why it ended: "eos", "stop" (a step boundary), "answer" (`StopCondition.finished`), "length", "cancelled", "error".
         handle: the state behind it; None for "error" and "cancelled".
-        num_tokens: tokens generated, which are charged. estimated: whether that number is an upper bound.
+        num_tokens: tokens generated, which are charged.
+        estimated: whether that number is an upper bound.
         error: where `finish` is "error", its kind, or "kind: cause".
         seconds: model time of this row.
         spreads: one a token, with `caps.tops` and where requested, or empty.
@@ -422,7 +434,8 @@ class TaskRows(RowSet):
     """Rows that are written by tasks of their own, which are cancelled as soon as the rows are cancelled or have failed.
 
     Attributes:
-        counters: of the backend; generated tokens are counted there. tasks: to cancel; the backend adds and removes them.
+        counters: of the backend; generated tokens are counted there.
+        tasks: to cancel; the backend adds and removes them.
     """
 
     __slots__ = ("counters", "tasks")
@@ -488,11 +501,15 @@ class Backend:
     nothing. Calls take and return sequences, and their items fail independently.
 
     Attributes:
-        name: in results and errors. identity: what results depend on (weights, precision, kind of device). Both are by default the
-            class's name in snake case.
-        caps: its capabilities. context: most tokens of prompt and path together; None: no limit.
-        rates: what its tokens cost. kv_bytes_per_token: size of one token's state; None: it has none.
-        metadata: optional facts about the model (`BackendMetadata`). counters: tokens computed so far; its methods add to them.
+        name: in results and errors.
+        identity: what results depend on (weights, precision, kind of device). Both are by default the class's name in
+            snake case.
+        caps: its capabilities.
+        context: most tokens of prompt and path together; None: no limit.
+        rates: what its tokens cost.
+        kv_bytes_per_token: size of one token's state; None: it has none.
+        metadata: optional facts about the model (`BackendMetadata`).
+        counters: tokens computed so far; its methods add to them.
 
     Example:
         >>> import tts

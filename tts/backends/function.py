@@ -32,8 +32,12 @@ class Ask:
     """The argument of the function: continue `text` after the prompt.
 
     Args:
-        prompt: text or messages. text: the solution so far. max_tokens: most tokens to generate.
-        temperature: of the distribution. stop: texts at which it may end early, included in its reply. seed: 63 bits, one of each row.
+        prompt: text or messages.
+        text: the solution so far.
+        max_tokens: most tokens to generate.
+        temperature: of the distribution.
+        stop: texts at which it may end early, included in its reply.
+        seed: 63 bits, one of each row.
 
     Example:
         >>> import tts

@@ -25,7 +25,8 @@ class RenderingBackend(Backend):
     """Base of backends that turn prompts and texts into tokens by a `Renderer`.
 
     Args:
-        renderer: between text and tokens. thoughts: marks of the model's thoughts; None: those of its chat template.
+        renderer: between text and tokens.
+        thoughts: marks of the model's thoughts; None: those of its chat template.
         facts: further fields of `BackendMetadata`.
     """
 

@@ -18,7 +18,8 @@ class ValueHeadMetadata:
     """What is known of a value head before it is called.
 
     Args:
-        step: texts that end a step where it is read. rates: cost of a token that is computed for it.
+        step: texts that end a step where it is read.
+        rates: cost of a token that is computed for it.
         own_model: whether a model of its own reads the path, after the prompt; else it reads states that the policy computed.
     """
 

@@ -36,7 +36,8 @@ class Budget(HintsKeywords):
         verifier_calls: sequences that verifiers score.
         samples: branches from the root to a leaf. A row from the root costs 1. The first row that continues another
             path costs 0, and each further one costs 1.
-        flops: floating-point operations, prompts included. usd: dollars, prompts included.
+        flops: floating-point operations, prompts included.
+        usd: dollars, prompts included.
         seconds: wall-clock time; exceeded by at most one engine step or one network read.
 
     Raises:
@@ -95,8 +96,8 @@ class Rates:
     """What one token of a model costs, in the whole units of accounts; None where the model's record has no rate.
 
     Args:
-        flops: floating-point operations a computed token. usd_in, usd_reused, usd_out: 1e-15 dollars a token; `usd_reused`
-            None: as `usd_in`.
+        flops: floating-point operations a computed token.
+        usd_in, usd_reused, usd_out: 1e-15 dollars a token; `usd_reused` None: as `usd_in`.
     """
 
     flops: int | None = None
@@ -122,7 +123,8 @@ class RowCost:
     """An upper bound of what one row costs, as a function of the tokens it may generate.
 
     Args:
-        rates: of the model that generates. computed, reused: input tokens that starting the row may compute, and reuse.
+        rates: of the model that generates.
+        computed, reused: input tokens that starting the row may compute, and reuse.
         verifier_tokens: bound on what declared verifiers compute for a row of so many new tokens; never decreasing.
         verifier_calls: how often declared verifiers will score it.
         verifier_cost: what those tokens may cost in `flops` or `usd`, the path they reuse included; never decreasing.

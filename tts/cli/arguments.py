@@ -51,7 +51,8 @@ def read_prompt(
     """Return the prompt of `tts solve`; see `tts.tasks.conversation`.
 
     Args:
-        problem: as `read_problem`; None: the messages end with it. system, template: text, or "@FILE".
+        problem: as `read_problem`; None: the messages end with it.
+        system, template: text, or "@FILE".
         messages, few_shot: files.
 
     Raises:

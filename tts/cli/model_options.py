@@ -40,7 +40,8 @@ def settings_of(
     """Return the settings of a model that the command line gives.
 
     Args:
-        texts: "KEY=VALUE" each. key_from, no_probe, rpm, tpm, extra_body: options of the backend of servers.
+        texts: "KEY=VALUE" each.
+        key_from, no_probe, rpm, tpm, extra_body: options of the backend of servers.
         fields: other settings, by name; None: not given.
 
     Raises:

@@ -56,7 +56,9 @@ def table(*titles: str, whole: str = "", numbers: Collection[str] = ()) -> Table
     """Return an empty table.
 
     Args:
-        titles: of its columns. whole: the column that is never wrapped. numbers: the columns that are aligned to the right.
+        titles: of its columns.
+        whole: the column that is never wrapped.
+        numbers: the columns that are aligned to the right.
     """
     from rich import box
     from rich.table import Table

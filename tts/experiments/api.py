@@ -165,8 +165,10 @@ class Study(Replayable):
 
         Args:
             store: the file for results, created where missing; None: the last one used, at first `.tts/store.sqlite`.
-            executor: where cells run: "local", or "ray" for a cluster. shard: (i, n) runs part i of n, from 1, for arrays of jobs.
-            retry_failed: whether cells that failed before are run again. progress: whether to report it on standard error.
+            executor: where cells run: "local", or "ray" for a cluster.
+            shard: (i, n) runs part i of n, from 1, for arrays of jobs.
+            retry_failed: whether cells that failed before are run again.
+            progress: whether to report it on standard error.
             account: pays all cells of this run, in this process. A cell that it cannot pay whole has no result, and stays open for the
                 next run. None: nothing but the cells' own budgets limits the run.
 
@@ -201,7 +203,8 @@ class Study(Replayable):
         """Draw pools of samples with the models, problems and seeds of this study, and return the study of these pools.
 
         Args:
-            n: samples of each problem with each seed, at least 1. name: of the new study; None: this study's, with "-pool" appended.
+            n: samples of each problem with each seed, at least 1.
+            name: of the new study; None: this study's, with "-pool" appended.
             store, progress: as in `run`.
 
         Raises:
@@ -329,13 +332,19 @@ class Study(Replayable):
         """Write a figure of accuracy against cost.
 
         Args:
-            path: ends in .png, .svg or .pdf; None with `ax`: nothing is written. x: the cost: tokens, samples, generated_tokens,
-                verifier_tokens, flops, seconds, work_seconds, usd or kv_bytes, each of one problem. replayed: more curves, from `replay`.
-            baseline: a strategy that the others are compared with. by_group: a panel for each group of problems.
+            path: ends in .png, .svg or .pdf; None with `ax`: nothing is written.
+            x: the cost: tokens, samples, generated_tokens, verifier_tokens, flops, seconds, work_seconds, usd or
+                kv_bytes, each of one problem.
+            replayed: more curves, from `replay`.
+            baseline: a strategy that the others are compared with.
+            by_group: a panel for each group of problems.
             strategies: The strategies or labels of lines to draw, the baseline included; none: all. Their colours stay.
             caption: Whether problems, seeds, models and verifiers are named below the figure.
-            title: above the figure. scale: of x: "log", "linear" or "auto". bands: whether to draw 95 % intervals over problems.
-            front: whether to mark the Pareto front. ax: axes of matplotlib to draw in, for figures of your own.
+            title: above the figure.
+            scale: of x: "log", "linear" or "auto".
+            bands: whether to draw 95 % intervals over problems.
+            front: whether to mark the Pareto front.
+            ax: axes of matplotlib to draw in, for figures of your own.
             look: style, labels, size, xlabel, ylabel, xlim, ylim, legend and single_column, as in `tts.experiments.output.look.Look`.
 
         A strategy keeps its colour in all figures of a project: the file `styles.json` beside the store has their numbers.
@@ -372,9 +381,10 @@ class Study(Replayable):
         """Write one page with figures, the table and recorded searches (`record: {traces: 3}`). It loads nothing from a network.
 
         Args:
-            path: ends in .html. x: the cost that is shown first, and by which strategies are compared; see `plot`.
-            baseline: the strategy that others are compared with; None: the first. problems: ids of those whose searches are shown;
-                none: a few, first those that runs disagree on.
+            path: ends in .html.
+            x: the cost that is shown first, and by which strategies are compared; see `plot`.
+            baseline: the strategy that others are compared with; None: the first.
+            problems: ids of those whose searches are shown; none: a few, first those that runs disagree on.
 
         Raises:
             ConfigError: another ending, an unknown cost, baseline or problem, or a file that cannot be written.

@@ -14,7 +14,8 @@ class Question:
     """What a model was trained to be asked about its own solution: would it do better if it started over?
 
     Args:
-        question: appended to a solution, whole or partial. yes, no: its two answers, one token each.
+        question: appended to a solution, whole or partial.
+        yes, no: its two answers, one token each.
     """
 
     question: str
@@ -27,15 +28,18 @@ class ModelRecord:
     """What is known about a model.
 
     Args:
-        name: that callers give. backend: the backend that runs it unless the caller names another.
+        name: that callers give.
+        backend: the backend that runs it unless the caller names another.
         source: where its weights come from: "none" (no file), "shipped" (in this package), "package" (an installed distribution),
             "folder" or "hub".
         location: the folder (of "shipped": among the shipped files), distribution or Hub name; "" for "none".
         task: the task of problems that name none.
         parameters: weights that a token passes, for FLOPs; None: read from the model when it is loaded.
         context: most tokens of prompt and path together; None: read from the model when it is loaded.
-        licence: SPDX identifier; "": unknown. file: name of the weight file; "": as the source lays it out.
-        sha256: pinned checksum of `file` in hexadecimal; "": not pinned. description: one line for people.
+        licence: SPDX identifier; "": unknown.
+        file: name of the weight file; "": as the source lays it out.
+        sha256: pinned checksum of `file` in hexadecimal; "": not pinned.
+        description: one line for people.
         usd_in, usd_reused, usd_out: dollars per million computed, reused and generated tokens; None: no price.
         usd_cache_write: Dollars per million tokens that the server writes to its cache. Servers choose what they write, so every computed
             token is charged this price where it is higher than `usd_in`, an upper bound; None: writing costs nothing beyond `usd_in`.

@@ -99,7 +99,8 @@ def resolve(name: str = "", url: str | None = None, settings: Mapping[str, Any] 
 
     Args:
         name: as `get` takes it. Behind a url a name that has no record is the model's name there; "": the only model that is served.
-        url: of the server that runs it. settings: as `with_settings` takes them.
+        url: of the server that runs it.
+        settings: as `with_settings` takes them.
 
     Raises:
         ConfigError: as `get` and `with_settings`.

@@ -151,7 +151,9 @@ class AnswerCounts:
     """How many candidates have each answer; those without one do not vote. Adding one takes constant time.
 
     Attributes:
-        first: votes of the most frequent answer, 0 without any. second: of the next one, 0 where there is none. total: of all.
+        first: votes of the most frequent answer, 0 without any.
+        second: of the next one, 0 where there is none.
+        total: of all.
         answer: the most frequent answer, as its first candidate wrote it; the one that had so many first, None without any.
     """
 

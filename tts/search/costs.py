@@ -120,7 +120,8 @@ class Costs:
         """Note which prompts a verifier's own model has read: it reads each once, with the first text after it.
 
         Args:
-            roots: whose paths with text were scored. tokens: of prompts that it read; models that read the problem once read none later.
+            roots: whose paths with text were scored.
+            tokens: of prompts that it read; models that read the problem once read none later.
         """
         if tokens or any(of == role for of, _ in self._read):
             self._read.update((role, root) for root in roots)
@@ -153,7 +154,8 @@ class Costs:
         """Return the bound, in each limited unit, of scoring `calls` trajectories.
 
         Args:
-            tokens: verifier tokens in all. paths: tokens of the trajectories, prompts included, in all.
+            tokens: verifier tokens in all.
+            paths: tokens of the trajectories, prompts included, in all.
             prompts: tokens of prompts that the verifier's own model may have to read first.
         """
         costs = {"tokens": tokens, "verifier_tokens": tokens, "verifier_calls": calls}

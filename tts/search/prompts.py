@@ -46,7 +46,8 @@ class Prompts:
     """Opens prompts and reads texts after trajectories, on the models of one search, and books what that costs.
 
     Args:
-        backends: by role. clock: seconds.
+        backends: by role.
+        clock: seconds.
     """
 
     def __init__(self, backends: Mapping[str, Backend], costs: Costs, tree: Tree, clock: Callable[[], float]) -> None:

@@ -244,9 +244,12 @@ class Search:
         end. Rows that a grant cuts are continued within the call.
 
         Args:
-            ts: active trajectories; one listed twice is two requests. n: children of each.
+            ts: active trajectories; one listed twice is two requests.
+            n: children of each.
             until: where a row ends: STEP, END, Tokens(m), Share(part), Stops(texts), after the first, or Thought(m), after the thought.
-            temperature: None for the run's. max_tokens: of a row; None for the run's. model: the role that writes.
+            temperature: None for the run's.
+            max_tokens: of a row; None for the run's.
+            model: the role that writes.
 
         Raises:
             SearchEnded: not one row can start.
@@ -308,7 +311,8 @@ class Search:
 
         Args:
             n: continuations of each, rows that failed not counted; None: as many as the budget pays.
-            temperature, max_tokens, model: as in `expand`. effort, thought_tokens: see `Sampling`; None for the run's.
+            temperature, max_tokens, model: as in `expand`.
+            effort, thought_tokens: see `Sampling`; None for the run's.
 
         Raises:
             SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see `candidates`.
@@ -658,7 +662,8 @@ class Search:
         """Let a further rule end what is written in the block.
 
         Args:
-            should_stop: Decides by the candidates of the block. order: That of whole solutions in the block (`StopRule.order`).
+            should_stop: Decides by the candidates of the block.
+            order: That of whole solutions in the block (`StopRule.order`).
         """
         first, decide, before, own = len(self.candidates), self._decide, self._order, list[StopDecision]()
 

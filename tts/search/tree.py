@@ -108,7 +108,8 @@ class Tree:
         """Put the first part of a node above it: the rest, with all that is after it, becomes the first child of that part.
 
         Args:
-            first: the new node, whose state was read anew. reread: as in `add`.
+            first: the new node, whose state was read anew.
+            reread: as in `add`.
         """
         if first.depth == 1:
             self._first_groups[first.node] = self.group_of(t)

@@ -44,7 +44,9 @@ class Client:
     """The client that sends a request.
 
     Args:
-        name: for limits and metrics. owner: identifies its searches; no key can be computed from it. operator: whether it sees all counts.
+        name: for limits and metrics.
+        owner: identifies its searches; no key can be computed from it.
+        operator: whether it sees all counts.
     """
 
     name: str
@@ -132,8 +134,11 @@ class Access:
 
     Args:
         keys: returns the keys of the moment.
-        hosts: names, without port, that requests may address; "*": any. origins: of web pages that may call, beside the server's own.
-        count: called with the status of each reply. names: draws the number of a request. clock: The time in seconds, for the access log.
+        hosts: names, without port, that requests may address; "*": any.
+        origins: of web pages that may call, beside the server's own.
+        count: called with the status of each reply.
+        names: draws the number of a request.
+        clock: The time in seconds, for the access log.
     """
 
     def __init__(

@@ -40,7 +40,8 @@ class Admission:
         """Refuse a request where the queue is full. A client without requests there may use as many further places.
 
         Args:
-            searches: number of those that run or wait. own: the client's among them.
+            searches: number of those that run or wait.
+            own: the client's among them.
 
         Raises:
             ApiError: 429, with the time after which there may be room.

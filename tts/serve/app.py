@@ -38,7 +38,8 @@ def create_app(config: GatewayConfig, *, hosts: Sequence[str] = (), gateway: Gat
     """Return the application. Its models are loaded when it starts, and freed when it ends.
 
     Args:
-        config: of the gateway. hosts: names of the address that it listens at, beside `config.hosts` and this machine's own.
+        config: of the gateway.
+        hosts: names of the address that it listens at, beside `config.hosts` and this machine's own.
         gateway: made from the same configuration; None: it is made here.
 
     Raises:

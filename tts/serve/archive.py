@@ -40,8 +40,14 @@ class SearchRecord:
     """A finished search.
 
     Args:
-        number: its name. begun_at: seconds since the epoch. seconds: that it took. model: as the client named it. question: the beginning
-            of the last turn. answer: None without one. tokens: spent. stopped_by: why it ended.
+        number: its name.
+        begun_at: seconds since the epoch.
+        seconds: that it took.
+        model: as the client named it.
+        question: the beginning of the last turn.
+        answer: None without one.
+        tokens: spent.
+        stopped_by: why it ended.
     """
 
     number: str
@@ -89,7 +95,8 @@ class Archive:
     """The finished searches of a gateway. Several processes may share a file.
 
     Args:
-        path: of the file; None: in memory. kept: most searches; the oldest are dropped.
+        path: of the file; None: in memory.
+        kept: most searches; the oldest are dropped.
 
     Raises:
         ConfigError: the file is not the store of a gateway, or cannot be opened.

@@ -61,7 +61,10 @@ class Preset(Section):
     """A named strategy and budget of a model; what it leaves out is as the model has it.
 
     Args:
-        strategy: as `--strategy` takes it. budget: tokens, or limits by unit. verifier: as `--verifier` takes it. temperature: of its rows.
+        strategy: as `--strategy` takes it.
+        budget: tokens, or limits by unit.
+        verifier: as `--verifier` takes it.
+        temperature: of its rows.
         description: one line for people.
         risk: The share of given answers that may be wrong; a less sure answer is not given. None: each is given.
         calibration: The file of `tts calibrate` for this preset; it is needed with a risk.
@@ -200,17 +203,20 @@ class GatewayConfig(Section):
     """What a gateway offers, to whom, and within which limits.
 
     Args:
-        models: by the name that clients use. efforts: tokens of the budget for each `reasoning_effort`, up to `limits.tokens`.
+        models: by the name that clients use.
+        efforts: tokens of the budget for each `reasoning_effort`, up to `limits.tokens`.
         verifiers: that a request may name, in these words, beside those of its model.
         keys: the file of clients' keys, "NAME KEY" a line; None: anyone who reaches the server may use it.
         accounts: by name, what requests may spend together, beside `limits.client_tokens` of each key; they need a store.
         operators: names of `keys` that see the counts of all clients in `/metrics`; others see their own.
         hosts: names that requests may address the server by, beside the one it listens at and those of this machine.
         origins: of web pages that may call it, such as "https://chat.example.org"; none by default.
-        store: the file of finished searches and their traces; None: the last ones, in memory. kept: most searches in it.
+        store: the file of finished searches and their traces; None: the last ones, in memory.
+        kept: most searches in it.
         limits: what an operator allows.
-        ping_s: seconds between keep-alive comments of a stream. linger_s: seconds for which a search goes on without a client, where
-            the client is one that retries by itself. telemetry: whether OpenTelemetry spans are made.
+        ping_s: seconds between keep-alive comments of a stream.
+        linger_s: seconds for which a search goes on without a client, where the client is one that retries by itself.
+        telemetry: whether OpenTelemetry spans are made.
         access_log: Whether each request is a line on standard error, in all workers.
     """
 

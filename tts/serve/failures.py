@@ -26,8 +26,12 @@ class ApiError(Exception):
     """A request that is refused or failed.
 
     Args:
-        status: of HTTP. message: one line: argument, value, rule and cure. kind: OpenAI's type of error. param: the field, as
-            "messages[0].content". code: for programs. retry_s: seconds after which a retry may succeed; None: a retry does not help.
+        status: of HTTP.
+        message: one line: argument, value, rule and cure.
+        kind: OpenAI's type of error.
+        param: the field, as "messages[0].content".
+        code: for programs.
+        retry_s: seconds after which a retry may succeed; None: a retry does not help.
     """
 
     def __init__(

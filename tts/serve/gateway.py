@@ -44,8 +44,11 @@ class Gateway:
     """The state behind the endpoints, in one event loop.
 
     Args:
-        config: of the gateway. clock: seconds, never backwards. now: seconds since the epoch.
-        seeds: draws the seed of a request without one. names: draws the number of a search.
+        config: of the gateway.
+        clock: seconds, never backwards.
+        now: seconds since the epoch.
+        seeds: draws the seed of a request without one.
+        names: draws the number of a search.
         calibrates: Whether presets are to be calibrated, so that their risks are left aside.
         worker: The name of this process among those that share the store; None: it is drawn.
 

@@ -111,7 +111,8 @@ class Offers:
     """The models of a gateway by the names that clients use.
 
     Args:
-        config: of the gateway. cache: where loaded models stay.
+        config: of the gateway.
+        cache: where loaded models stay.
 
     Raises:
         ConfigError: a model is unknown.

@@ -37,7 +37,9 @@ class Tool:
     """A function that an answer may call.
 
     Args:
-        name: its name. shown: its description as JSON text. schema: of its arguments.
+        name: its name.
+        shown: its description as JSON text.
+        schema: of its arguments.
     """
 
     name: str
@@ -50,8 +52,10 @@ class Tools:
     """The tools of a request.
 
     Args:
-        tools: the tools by name. required: whether an answer must call one. only: the tool that it must call; "": any.
-            parallel: whether it may call several.
+        tools: the tools by name.
+        required: whether an answer must call one.
+        only: the tool that it must call; "": any.
+        parallel: whether it may call several.
     """
 
     tools: Mapping[str, Tool]
@@ -99,7 +103,8 @@ class RequestTask(Task):
     """A task with the stop texts and tools of one request. Tool calls are equal answers if their names and arguments are equal values.
 
     Args:
-        inner: the task for answers without tool calls. stops: texts that end an answer, and are not part of it.
+        inner: the task for answers without tool calls.
+        stops: texts that end an answer, and are not part of it.
         tools: the tools that an answer may call.
     """
 

@@ -116,11 +116,17 @@ class RunningSearch:
     """A search that one or more requests wait for.
 
     Attributes:
-        number: its name, which cannot be guessed. client, order: of its request. begun_at: seconds since the epoch.
-        event: the last progress. solution, failure: how it ended. cancelled: why it was ended early.
+        number: its name, which cannot be guessed.
+        client, order: of its request.
+        begun_at: seconds since the epoch.
+        event: the last progress.
+        solution, failure: how it ended.
+        cancelled: why it was ended early.
         retries: the highest count of retries that has joined.
-        listeners: number of requests that wait for the solution. followers: of those that get its progress. watchers: of those among
-            them that also get its tree. tree: the nodes as they were last recorded.
+        listeners: number of requests that wait for the solution.
+        followers: of those that get its progress.
+        watchers: of those among them that also get its tree.
+        tree: the nodes as they were last recorded.
         streams_text: Whether its one row is the answer, so that a stream has its text while it is written.
     """
 
@@ -243,7 +249,9 @@ class Joining:
         """Return the search that a request repeats; None: it is a new one, or the search was cancelled.
 
         Args:
-            key: of idempotency. digest: of the body. retry: number of earlier attempts; None: unknown.
+            key: of idempotency.
+            digest: of the body.
+            retry: number of earlier attempts; None: unknown.
 
         Raises:
             ApiError: 409, the key belongs to another body.

@@ -43,7 +43,8 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
     """Return what a model is: a backend as it is, a function as a backend, else the record to load it by.
 
     Args:
-        name: of the backend that runs a model given by name or record; None: its own. url: of the server that does.
+        name: of the backend that runs a model given by name or record; None: its own.
+        url: of the server that does.
 
     Raises:
         ConfigError: the model is unknown, writes nothing, or is no model at all; the backend is no name.
@@ -288,7 +289,8 @@ class VerifierRoles:
 
     Args:
         given: by role; None: the one that the policy's record names, if any, as "main".
-        models: by role, each a backend of the caller's or the record of one. backends: of these models.
+        models: by role, each a backend of the caller's or the record of one.
+        backends: of these models.
 
     Raises:
         ConfigError: a parameter that was left out stands in no record.

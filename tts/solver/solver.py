@@ -78,7 +78,8 @@ class Solver(HintsKeywords):
         max_tokens: The most tokens of one row, in place of those of `sampling`; None: its own.
         usd_in: The price of a policy's computed tokens, such as "0.15/M", in place of its record's; None: the record's.
         usd_out: The price of its generated tokens, in the same form.
-        allow_oracle: whether verifiers may see reference answers. concurrency: problems that `solve_many` has in flight at once.
+        allow_oracle: whether verifiers may see reference answers.
+        concurrency: problems that `solve_many` has in flight at once.
         expected_tokens: usual length of a solution, at least 1, or a function of the problem that returns it, such as a
             `tts.LengthForecast`; None: that of the policy's record, otherwise the task's constant. It determines the first token
             limits; later ones follow from the lengths seen.
@@ -89,8 +90,11 @@ class Solver(HintsKeywords):
         budget: the budget of the first problem, or the account that pays it. Making a solver on servers counts against the `seconds` of a
             budget, and probes of the servers take at most half of them. A limit in FLOPs or dollars without rates of the servers' models
             is refused before a probe. None: making the solver counts against no budget.
-        clock: returns seconds. embedder: for strategies that cluster. on_event: called, in another thread, after each call.
-        url: of a server that runs the models. keep: a cache that keeps models and tasks after `close`; None: `close` frees them.
+        clock: returns seconds.
+        embedder: for strategies that cluster.
+        on_event: called, in another thread, after each call.
+        url: of a server that runs the models.
+        keep: a cache that keeps models and tasks after `close`; None: `close` frees them.
         risk: The share of given answers that may be wrong, above 0 and below 1; a less sure answer is not given, and
             `Solution.abstained` says so. It needs `calibration`. None: each answer is given.
         calibration: A file of `tts calibrate`, or what it contains, made with this model, strategy, budget, task, verifiers and sampling.

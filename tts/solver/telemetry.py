@@ -64,7 +64,8 @@ def enable(provider: Any = None, *, texts: bool = False, clock: Callable[[], int
     """Make spans of all searches from now on.
 
     Args:
-        provider: a tracer provider of OpenTelemetry; None: the program's. texts: whether prompts, answers and solutions are in them.
+        provider: a tracer provider of OpenTelemetry; None: the program's.
+        texts: whether prompts, answers and solutions are in them.
         clock: nanoseconds since the epoch.
 
     Raises:

@@ -21,7 +21,8 @@ def accuracy_given_acceptance(rate: float, completeness: float, soundness: float
     """Return the share right among what is accepted, p c / (p c + (1 - p)(1 - s)): the same after any number of tries.
 
     Args:
-        rate: p, the share of samples that are right. completeness, soundness: in [0, 1].
+        rate: p, the share of samples that are right.
+        completeness, soundness: in [0, 1].
 
     Returns:
         In [0, 1]; NaN where nothing is ever accepted.
@@ -50,8 +51,12 @@ def attempt_values(
     `right` 1 and `wrong` 0 their running sum is the accuracy of so many attempts.
 
     Args:
-        rates: [T], r_t. completeness, soundness: c and s. num: K. prior: [T], pi_t, which sum to one; None: all alike.
-        right: what a right answer that is accepted is worth. wrong: a wrong one; negative where it does harm.
+        rates: [T], r_t.
+        completeness, soundness: c and s.
+        num: K.
+        prior: [T], pi_t, which sum to one; None: all alike.
+        right: what a right answer that is accepted is worth.
+        wrong: a wrong one; negative where it does harm.
 
     Raises:
         ConfigError: no type, or a number outside [0, 1] that must lie within.

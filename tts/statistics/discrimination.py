@@ -19,7 +19,8 @@ class Bin:
     """Observations whose score is in [low, high), or in [low, high] for the last bin.
 
     Args:
-        num: how many. score, label: their means; NaN without any.
+        num: how many.
+        score, label: their means; NaN without any.
     """
 
     low: float
@@ -41,7 +42,8 @@ def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
     """Return the probability that an observation of label 1 scores above one of label 0; a tie counts half.
 
     Args:
-        scores: [N], any numbers. labels: [N], 0 or 1.
+        scores: [N], any numbers.
+        labels: [N], 0 or 1.
 
     Returns:
         In [0, 1]; NaN where one of the labels is absent.
@@ -71,7 +73,9 @@ def expected_calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int =
     Source: Naeini, Cooper and Hauskrecht, "Obtaining well calibrated probabilities using Bayesian binning" (2015).
 
     Args:
-        scores: [N], probabilities in [0, 1]. labels: [N], 0 or 1. bins: K; each is 1/K wide, and 1 belongs to the last.
+        scores: [N], probabilities in [0, 1].
+        labels: [N], 0 or 1.
+        bins: K; each is 1/K wide, and 1 belongs to the last.
 
     Raises:
         ConfigError: as `roc_auc`, a score outside [0, 1], or fewer than one bin.

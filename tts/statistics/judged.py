@@ -32,8 +32,9 @@ def bayes_at_n(counts: ArrayLike, weights: ArrayLike = (0.0, 1.0), *, prior: Arr
     numbers of samples.
 
     Args:
-        counts: [P, C], how many samples of each problem are of each category; for verdicts, wrong and right ones. weights: [C], the score
-            of each category. prior: parameters of the Dirichlet law, a number or broadcast to [P, C], above 0; 1: uniform.
+        counts: [P, C], how many samples of each problem are of each category; for verdicts, wrong and right ones.
+        weights: [C], the score of each category.
+        prior: parameters of the Dirichlet law, a number or broadcast to [P, C], above 0; 1: uniform.
 
     Raises:
         ConfigError: no problem, a negative or unknown count, rows or weights of another length.
@@ -65,8 +66,10 @@ class CorrectedMean:
     """The accuracy of what a judge scored, corrected by checked verdicts.
 
     Args:
-        mean: with the interval of the normal law; num: checked ones. error: standard error. weight: what the judge's scores count, in
-            [0, 1]; 0: checked verdicts alone. judged: the mean of all the judge's scores, without correction.
+        mean: with the interval of the normal law; num: checked ones.
+        error: standard error.
+        weight: what the judge's scores count, in [0, 1]; 0: checked verdicts alone.
+        judged: the mean of all the judge's scores, without correction.
     """
 
     mean: Estimate
@@ -84,7 +87,8 @@ def corrected_mean(verdicts: ArrayLike, scores: ArrayLike, others: ArrayLike, *,
     clipped to [0, 1] as there. The interval is asymptotic: with few checked items it is too narrow.
 
     Args:
-        verdicts: [n], true verdicts of the checked items, n at least 2. scores: [n], the judge's of the same items.
+        verdicts: [n], true verdicts of the checked items, n at least 2.
+        scores: [n], the judge's of the same items.
         others: [N], the judge's of the items that were not checked, N at least 2. Items must be independent.
 
     Raises:

@@ -20,7 +20,9 @@ class Estimate:
     """A value and its interval.
 
     Args:
-        value: the estimate; NaN: undefined. low, high: ends of the interval; NaN: unknown. level: of confidence.
+        value: the estimate; NaN: undefined.
+        low, high: ends of the interval; NaN: unknown.
+        level: of confidence.
         num: independent units behind it: trials, or clusters.
     """
 

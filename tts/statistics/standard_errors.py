@@ -27,8 +27,9 @@ class MeanWithError:
     """A mean and its standard error.
 
     Args:
-        mean: with the interval of Student's law with one degree of freedom fewer than clusters; num: clusters. error: standard error,
-            NaN with fewer than two clusters. p: probability of a mean as far from 0 if the true one is 0, by the same law.
+        mean: with the interval of Student's law with one degree of freedom fewer than clusters; num: clusters.
+        error: standard error, NaN with fewer than two clusters.
+        p: probability of a mean as far from 0 if the true one is 0, by the same law.
     """
 
     mean: Estimate
@@ -42,7 +43,8 @@ def mean_with_error(values: ArrayLike, clusters: ArrayLike | None = None, *, lev
     Values of one cluster, such as the samples of one problem or the questions on one text, may depend on each other.
 
     Args:
-        values: [N], such as 1 for right and 0 for wrong. clusters: [N], a name for each; None: all values are independent.
+        values: [N], such as 1 for right and 0 for wrong.
+        clusters: [N], a name for each; None: all values are independent.
 
     Raises:
         ConfigError: a value that is not known, other lengths, or a level outside (0, 1).
@@ -68,7 +70,8 @@ def difference_with_error(first: ArrayLike, second: ArrayLike, clusters: ArrayLi
     `paired_difference` has the exact test of the same question.
 
     Args:
-        first, second: [N], a value for each item, in the same order. clusters: [N], as in `mean_with_error`.
+        first, second: [N], a value for each item, in the same order.
+        clusters: [N], as in `mean_with_error`.
 
     Raises:
         ConfigError: as `mean_with_error`, or lengths that differ.
@@ -86,7 +89,8 @@ def spread_at(first: ArrayLike, second: ArrayLike, samples: int) -> float:
     `samples`. The first is estimated without bias and is 0 where that is negative.
 
     Args:
-        first, second: [P, N] and [P, M], values of the samples of the same problems, N and M at least 2. samples: of each in the study.
+        first, second: [P, N] and [P, M], values of the samples of the same problems, N and M at least 2.
+        samples: of each in the study.
 
     Returns:
         What `problems_needed`, `power_of` and `detectable_difference` ask for as spread.
@@ -111,7 +115,9 @@ def power_of(problems: int, difference: float, spread: float, *, level: float = 
     """Return the probability that a study sees a difference between two strategies on the same problems, by the paired t-test.
 
     Args:
-        problems: at least 2. difference: of the means. spread: standard deviation of the difference over problems, above 0.
+        problems: at least 2.
+        difference: of the means.
+        spread: standard deviation of the difference over problems, above 0.
         level: what counts as seen: an interval of that confidence leaves out 0.
 
     Raises:

@@ -29,9 +29,11 @@ def conversation(
 
     Args:
         problem: the text of the last turn; None: `messages` end with it.
-        system: the system message. examples: questions with their solutions, as turns of user and assistant before the problem.
-        messages: earlier turns, after the examples. template: a text with "{problem}", in whose place the problem and each example's
-            question are put; None: as they are.
+        system: the system message.
+        examples: questions with their solutions, as turns of user and assistant before the problem.
+        messages: earlier turns, after the examples.
+        template: a text with "{problem}", in whose place the problem and each example's question are put; None: as
+            they are.
 
     Raises:
         ConfigError: there is no turn of the user, two system messages, or `template` has no "{problem}".

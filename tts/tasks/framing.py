@@ -35,7 +35,8 @@ class Framing:
         """Return the messages of a prompt: one user message, after the earlier turns if the problem is a conversation.
 
         Args:
-            task: the task's name, for error messages. problem: the problem to solve.
+            task: the task's name, for error messages.
+            problem: the problem to solve.
             kind: "solve" and "program" take no text, "revise" and "critique" take the last of `texts`, "fuse" takes them all. "program"
                 requests a solution by programs.
             texts: earlier solutions.
@@ -95,7 +96,8 @@ def short_answers(told: str, noun: str = "solution") -> Framing:
     """Return the framing of problems whose answer may stand alone.
 
     Args:
-        told: the instruction how to write it. noun: the word for earlier texts.
+        told: the instruction how to write it.
+        noun: the word for earlier texts.
     """
     requests = {
         "solve": told,

@@ -54,7 +54,8 @@ class ReasoningGymTask(Task):
         time_limit_s: seconds for one answer, above 0 and finite.
 
     Attributes:
-        timeouts: answers whose scoring reached the time limit. failures: answers during which the process ended.
+        timeouts: answers whose scoring reached the time limit.
+        failures: answers during which the process ended.
     """
 
     name: str = "reasoning_gym"

@@ -25,7 +25,8 @@ def render(record: Mapping[str, Any], winner: int | None) -> str:
     """Return one self-contained HTML page of a trace; it can be written as UTF-8 whatever the trace's texts are.
 
     Args:
-        record: `Trace.to_dict`. winner: the node that the answer was taken from (`winning_node`).
+        record: `Trace.to_dict`.
+        winner: the node that the answer was taken from (`winning_node`).
     """
     return viewer().replace(SLOT, embedded(record, winner), 1)
 

@@ -54,7 +54,8 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
     """Return the tree as it grew, within five seconds, once. A node's fill is its last score; pruned ones fade.
 
     Args:
-        record: `Trace.to_dict`. winner: the node that the answer was taken from. Of more than `MOST_NODES` nodes the first are shown.
+        record: `Trace.to_dict`.
+        winner: the node that the answer was taken from. Of more than `MOST_NODES` nodes the first are shown.
         animated: Whether it grows; if not, it is the whole tree from the first moment on.
     """
     tree = _read(record["nodes"])

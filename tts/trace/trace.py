@@ -44,10 +44,16 @@ class Trace:
     """The record of one search.
 
     Args:
-        problem: its text. task, model, strategy, seed: what ran. answer, confidence, stopped_by: how it ended.
-        budget: the limits, as text. nodes: in order of their numbers. calls: the ledger. usage: its total.
-        warnings: as `Solution.warnings`. kept_tokens: distinct prefix tokens of the live set, each time that the strategy chose
-            what it keeps. reasons: why the search went on as it did, in the words of a strategy that decides (`auto`).
+        problem: its text.
+        task, model, strategy, seed: what ran.
+        answer, confidence, stopped_by: how it ended.
+        budget: the limits, as text.
+        nodes: in order of their numbers.
+        calls: the ledger.
+        usage: its total.
+        warnings: as `Solution.warnings`.
+        kept_tokens: distinct prefix tokens of the live set, each time that the strategy chose what it keeps.
+        reasons: why the search went on as it did, in the words of a strategy that decides (`auto`).
         judgements: The prompts of verifiers to models, with the replies, and those that were too long to be shown.
         parts: What parts of the samples would have answered (`receipt`).
         levels: How the search divided what it writes by weights. Files do not have it, nor `temperature`.

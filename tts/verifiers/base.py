@@ -98,7 +98,8 @@ class Calls(Protocol):
     """The metered models that a verifier may call. Their tokens are charged to the problem as verifier tokens.
 
     Attributes:
-        task: of the problem; splits text into steps and compares answers. seconds_left: of the budget; None: time is not limited.
+        task: of the problem; splits text into steps and compares answers.
+        seconds_left: of the budget; None: time is not limited.
     """
 
     task: Task
@@ -116,7 +117,8 @@ class Calls(Protocol):
         """Return one generated text for each prompt; None where the model failed, which is recorded as by `failed`.
 
         Args:
-            prompts: a reply depends on its prompt alone, not on other prompts or calls. max_tokens, sampling: of each reply.
+            prompts: a reply depends on its prompt alone, not on other prompts or calls.
+            max_tokens, sampling: of each reply.
         """
         ...
 
@@ -203,7 +205,8 @@ class Composition:
     """The members of a verifier that calls other verifiers, each with `Calls.part` of its own.
 
     Args:
-        members: the verifiers that it calls. rebuilt: returns the same composition with other members in their places.
+        members: the verifiers that it calls.
+        rebuilt: returns the same composition with other members in their places.
     """
 
     members: tuple[Verifier, ...]
@@ -238,7 +241,9 @@ class Traits:
             answer only if the verifier is an oracle.
         proves: whether its greatest score means that the answer is right, although it has no reference answer. `auto` ends a problem there.
         range_by_scores: whether its range is unknown. If all scores lie in [0, 1] they are used unchanged, otherwise as log-odds.
-        comparison: how it compares pairs. choice: how it chooses among several. composition: its members.
+        comparison: how it compares pairs.
+        choice: how it chooses among several.
+        composition: its members.
         own_model: the model that it runs itself.
 
     Raises:

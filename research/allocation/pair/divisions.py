@@ -32,8 +32,10 @@ class Half:
     """What half of the samples of every problem say.
 
     Args:
-        right: [P, N], the chance that the vote of the first n samples is right. cost: [P, N], tokens of these. rate: [P], share of right
-            samples. predicted: [P], the same as the votes of the first samples have it, under the population of all problems.
+        right: [P, N], the chance that the vote of the first n samples is right.
+        cost: [P, N], tokens of these.
+        rate: [P], share of right samples.
+        predicted: [P], the same as the votes of the first samples have it, under the population of all problems.
     """
 
     right: Floats

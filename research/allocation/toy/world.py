@@ -27,8 +27,10 @@ class World:
     """P problems with all the samples that they will ever give.
 
     Attributes:
-        kind: [P], of the population. right, lure: [P, MOST + 1], how many of the first n samples. first: [P], the first right sample,
-            MOST if there is none. leads: [P, MOST + 1], whether the leading answer of the first n is right.
+        kind: [P], of the population.
+        right, lure: [P, MOST + 1], how many of the first n samples.
+        first: [P], the first right sample, MOST if there is none.
+        leads: [P, MOST + 1], whether the leading answer of the first n is right.
     """
 
     population: Population

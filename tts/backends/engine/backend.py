@@ -56,7 +56,10 @@ class EngineBackend(StateBackend[PathState]):
         raises and prompts shared by problems lower.
 
     Args:
-        runner: of the policy. renderer: between text and tokens. name, identity: see `Backend`. rates: of a token.
+        runner: of the policy.
+        renderer: between text and tokens.
+        name, identity: see `Backend`.
+        rates: of a token.
         reward_models: process models by name, for `value`, beside the value heads of the runner.
     """
 
@@ -110,8 +113,9 @@ class EngineBackend(StateBackend[PathState]):
 
         Args:
             record: of a policy, with weights in this package, in another one, a folder or on the Hub.
-            heads: value heads on the hidden states, by name. reward_models: process models, by name (see `build_reward_model`).
-                They take the place of the record's of the same name.
+            heads: value heads on the hidden states, by name.
+            reward_models: process models, by name (see `build_reward_model`). They take the place of the record's of
+                the same name.
             output_layer: whether the model gives logits. Classifiers have no output layer, and models whose hidden states alone
                 are read need none.
             options: see `EngineOptions`; the process model has them too, with keys and values of its own.

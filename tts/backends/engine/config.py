@@ -23,9 +23,15 @@ class DecoderConfig:
 
     Args:
         vocab, hidden, intermediate, layers: sizes.
-        heads: query heads. kv_heads: key-value heads, a divisor. head_size: of each; a multiple of 16.
-        eps: of the norms. tied: whether the output layer is the embedding. head_norms: whether queries and keys are normed (Qwen3).
-        context: most tokens of a path. frequencies: [head_size / 2] of the rotary positions. amplitude: of their cosines and sines.
+        heads: query heads.
+        kv_heads: key-value heads, a divisor.
+        head_size: of each; a multiple of 16.
+        eps: of the norms.
+        tied: whether the output layer is the embedding.
+        head_norms: whether queries and keys are normed (Qwen3).
+        context: most tokens of a path.
+        frequencies: [head_size / 2] of the rotary positions.
+        amplitude: of their cosines and sines.
     """
 
     vocab: int

@@ -35,12 +35,17 @@ class Runner:
     """The step loop of one model.
 
     Args:
-        decoder: the model. tree: its KV tree, with a pool of its own. limits: limits of a step.
-        decode: turns token ids into text. eos: ids that end a row. heads: value heads on the model's hidden states, by name.
+        decoder: the model.
+        tree: its KV tree, with a pool of its own.
+        limits: limits of a step.
+        decode: turns token ids into text.
+        eos: ids that end a row.
+        heads: value heads on the model's hidden states, by name.
         share: whether rows with common ancestors read their keys and values together.
 
     Attributes:
-        stats: exact counters. report: if set, called after each step.
+        stats: exact counters.
+        report: if set, called after each step.
         fixed: if set, runs the layers of decode steps in fixed shapes, for CUDA graphs.
     """
 

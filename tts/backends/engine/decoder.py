@@ -68,14 +68,18 @@ class Decoder:
     """A model's weights and its forward pass.
 
     Args:
-        config: its shapes. weights: by their names in the transformers library; a missing or misshapen one is refused.
+        config: its shapes.
+        weights: by their names in the transformers library; a missing or misshapen one is refused.
         precision: "float32"; "int8" (linear layers but the output layer, on a CPU); "bfloat16" (on a CPU linear layers alone).
-        executor: of attention. threads: that share a step on a CPU, at least 1. device: where it runs.
+        executor: of attention.
+        threads: that share a step on a CPU, at least 1.
+        device: where it runs.
         kv_precision: of keys and values on a CPU; "float16" with the executors "strict" and "reference". Elsewhere they have the model's.
         output_layer: whether it gives logits. Classifiers have no such layer, and models that a head reads need none.
 
     Attributes:
-        kv_shape: of a token's keys and values. products: weights that every token passes, and those of the output layer.
+        kv_shape: of a token's keys and values.
+        products: weights that every token passes, and those of the output layer.
         spans: adds up the seconds of steps, if set.
 
     Raises:
@@ -169,8 +173,11 @@ class Decoder:
         """Feed a step's tokens: write their keys and values, and return the wanted results.
 
         Args:
-            ids: [T] tokens in the plan's order. planned: this step. wanted: [W] which of them to return hidden states of.
-            with_logits: [L] which of those to return logits of; none where there is no output layer. pool: of this model.
+            ids: [T] tokens in the plan's order.
+            planned: this step.
+            wanted: [W] which of them to return hidden states of.
+            with_logits: [L] which of those to return logits of; none where there is no output layer.
+            pool: of this model.
             apart: whether no token of this step reads another's keys, so that the threads may each take some of them.
             hidden: [T, K] after the last layer, where the layers have run (`feed`); else they run.
         """

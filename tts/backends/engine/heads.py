@@ -21,7 +21,9 @@ class ValueHead:
     """A linear head on the last hidden state, which the policy computes anyway.
 
     Args:
-        weight: [K]. bias: added. sigmoid: whether the reading passes a sigmoid.
+        weight: [K].
+        bias: added.
+        sigmoid: whether the reading passes a sigmoid.
         step: texts that end a step; a step is read at the token that completes it, the last one where the path ends.
     """
 
@@ -113,7 +115,8 @@ class StepTemplate:
     Args:
         encode: turns a text into the model's tokens, with nothing added; None: it has the policy's tokenizer and reads the
             policy's own tokens, and so never more tokens than were sampled.
-        readout: of the last token of each step, or of all tokens of a path. step: texts that end a step in the policy's text.
+        readout: of the last token of each step, or of all tokens of a path.
+        step: texts that end a step in the policy's text.
         separator: text added after each step; "": the step's own last token is read, as always without `encode`.
 
     Raises:

@@ -64,7 +64,8 @@ class HostInt8Linear:
         team: the threads that share a call.
 
     Attributes:
-        panels: the weight's levels, as `gemm_int8.pack` lays them out. outputs: scales and biases.
+        panels: the weight's levels, as `gemm_int8.pack` lays them out.
+        outputs: scales and biases.
     """
 
     exact_rows = True

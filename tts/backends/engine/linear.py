@@ -151,7 +151,8 @@ class HostLinear:
         team: the threads that share a call.
 
     Attributes:
-        panels: the weight, as `gemm.pack` lays it out. outputs: the bias; without one, of no outputs.
+        panels: the weight, as `gemm.pack` lays it out.
+        outputs: the bias; without one, of no outputs.
     """
 
     exact_rows = True

@@ -266,7 +266,8 @@ def make_runner(
     """Return a model's step loop and its renderer.
 
     Args:
-        heads: on its hidden states. share: of a device's free memory for keys and values, without a `kv_budget`.
+        heads: on its hidden states.
+        share: of a device's free memory for keys and values, without a `kv_budget`.
         output_layer: whether it gives logits.
 
     Raises:

@@ -36,8 +36,13 @@ class PathState:
     """The state of a path. It owns one handle of its node, which it releases when it is garbage-collected.
 
     Args:
-        gone: releases to run in the engine's thread. tree: of the node. node: the path's last. at: state of its text.
-        written: its text after the prompt. num_prompt: tokens of its prompt. views: of its prompt.
+        gone: releases to run in the engine's thread.
+        tree: of the node.
+        node: the path's last.
+        at: state of its text.
+        written: its text after the prompt.
+        num_prompt: tokens of its prompt.
+        views: of its prompt.
     """
 
     gone: Gone

@@ -91,7 +91,8 @@ class SchedulerLimits:
     """Limits of one step.
 
     Args:
-        rows: most rows under way. tokens: most prefill tokens of a step, beside one for each row.
+        rows: most rows under way.
+        tokens: most prefill tokens of a step, beside one for each row.
     """
 
     rows: int
@@ -102,7 +103,9 @@ class Scheduler:
     """Chooses what each step feeds.
 
     Args:
-        tree: of the model. limits: of a step. stats: the counters to update.
+        tree: of the model.
+        limits: of a step.
+        stats: the counters to update.
         failed: called with a job that can never run, after it has been removed.
 
     Attributes:

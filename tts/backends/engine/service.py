@@ -101,7 +101,8 @@ class Service:
     """Steps one or more models while there is work.
 
     Args:
-        runners: the models. counters: of the backend.
+        runners: the models.
+        counters: of the backend.
 
     Attributes:
         gone: releases to run in the engine's thread; the finalizers of states append to it from any thread.

@@ -32,10 +32,17 @@ class KVNode:
     """A segment of a path. Only the tree changes it; `tokens` grow while its row is under way.
 
     Attributes:
-        place: its row in the tree's table, -1 once it was removed. parent: None for a root. start: position of its first token.
-        handles: references of callers. pins: running jobs that need it or a descendant. children: nodes below it.
-        resident_children: those that hold keys and values. num_blocks: its blocks. computed: most tokens ever computed.
-        pieces: text that each token completed, after a prompt. scores: readings of value heads, one a token.
+        place: its row in the tree's table, -1 once it was removed.
+        parent: None for a root.
+        start: position of its first token.
+        handles: references of callers.
+        pins: running jobs that need it or a descendant.
+        children: nodes below it.
+        resident_children: those that hold keys and values.
+        num_blocks: its blocks.
+        computed: most tokens ever computed.
+        pieces: text that each token completed, after a prompt.
+        scores: readings of value heads, one a token.
     """
 
     place: int
@@ -84,7 +91,9 @@ class KVTree:
 
     Attributes:
         clock: a count that callers advance; nodes are evicted in the order of their last use by it.
-        evictions: nodes evicted so far. nodes: all that exist, by place. root_gone: called with a removed root, if set.
+        evictions: nodes evicted so far.
+        nodes: all that exist, by place.
+        root_gone: called with a removed root, if set.
         table: the tree as arrays, for the planner.
     """
 

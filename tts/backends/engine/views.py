@@ -34,8 +34,10 @@ class ViewReadings:
     """The readings of a path, and their cost.
 
     Args:
-        readings: one a step. computed, reused: tokens of this call; `prompt`: the computed tokens that are the prompt's.
-        seconds: of the engine's steps that it took part in. failure: None where it succeeded.
+        readings: one a step.
+        computed, reused: tokens of this call; `prompt`: the computed tokens that are the prompt's.
+        seconds: of the engine's steps that it took part in.
+        failure: None where it succeeded.
     """
 
     readings: Readings
@@ -84,7 +86,9 @@ class View:
     """The steps that a process model has scored below one prompt.
 
     Args:
-        runner: of the process model. template: how paths are rendered for it. prompt: the prompt in its tokens.
+        runner: of the process model.
+        template: how paths are rendered for it.
+        prompt: the prompt in its tokens.
     """
 
     def __init__(self, runner: Runner, template: StepTemplate, prompt: Sequence[int]) -> None:

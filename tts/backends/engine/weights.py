@@ -29,8 +29,11 @@ class Checkpoint:
     """The contents of a model's files.
 
     Args:
-        config: of the transformers library. weights: by transformers' names. tokenizer: of the transformers library.
-        generation: the generation settings, or None. digest: a checksum of the exact weights before any cast.
+        config: of the transformers library.
+        weights: by transformers' names.
+        tokenizer: of the transformers library.
+        generation: the generation settings, or None.
+        digest: a checksum of the exact weights before any cast.
     """
 
     config: Any

@@ -26,12 +26,16 @@ class PrefillJob:
         upto: number of its tokens. Ancestors without keys and values are computed first.
         wanted: first token whose logits (or hidden states) are wanted; `upto`: none.
         done: called with this job at its end; `failure` is set where it failed.
-        logits: whether logits are wanted; else hidden states. take: called with them as they are computed, in place of `found`.
+        logits: whether logits are wanted; else hidden states.
+        take: called with them as they are computed, in place of `found`.
 
     Attributes:
-        order: lower is older. found: logits [tokens, V], or hidden states [tokens, K], in pieces.
-        at: first token whose result is still wanted. seconds: of the steps that it took part in.
-        started: whether it was ever scheduled. ready: whether all its ancestors have keys and values.
+        order: lower is older.
+        found: logits [tokens, V], or hidden states [tokens, K], in pieces.
+        at: first token whose result is still wanted.
+        seconds: of the steps that it took part in.
+        started: whether it was ever scheduled.
+        ready: whether all its ancestors have keys and values.
     """
 
     node: KVNode
@@ -67,10 +71,15 @@ class SampleJob:
     """Rows to sample after a node.
 
     Args:
-        rows: the request. node: the job owns one handle of it. text: state of the path's text. ended: called with each row's end.
+        rows: the request.
+        node: the job owns one handle of it.
+        text: state of the path's text.
+        ended: called with each row's end.
 
     Attributes:
-        order: lower is older. logits: [V] after the node, once computed. pending: whether they are being computed.
+        order: lower is older.
+        logits: [V] after the node, once computed.
+        pending: whether they are being computed.
         next_row: the first row that has not begun.
     """
 
@@ -109,8 +118,9 @@ class RowEnd:
     """The end of a row.
 
     Args:
-        state: None where it could not be made. node: the end of its path, with one handle for the receiver; None where the path
-            cannot be continued. began: whether the row was under way.
+        state: None where it could not be made.
+        node: the end of its path, with one handle for the receiver; None where the path cannot be continued.
+        began: whether the row was under way.
     """
 
     job: SampleJob

@@ -34,7 +34,8 @@ class DrawRequest(NamedTuple):
     """Rows that need a token.
 
     Args:
-        rows: [R] which row of logits each draws from. samplings: R of them.
+        rows: [R] which row of logits each draws from.
+        samplings: R of them.
         streams, positions, words: [R] addresses of their uniform numbers (see `tts.randomness.uniform`).
     """
 
@@ -54,7 +55,9 @@ def draw_rows(logits: NDArray[np.float32], request: DrawRequest, team: Team) -> 
     """Draw a token for each row of a request.
 
     Args:
-        logits: [L, V]. request: the rows. team: the threads that share them.
+        logits: [L, V].
+        request: the rows.
+        team: the threads that share them.
     """
     return draw_at(logits, request.rows, request.samplings, uniforms(request.streams, request.positions, request.words), team)
 

@@ -53,8 +53,11 @@ def cut(logits: torch.Tensor, temperatures: torch.Tensor, top_k: torch.Tensor, t
     """Return what top-k, then top-p, then min-p keep, by one sort of each row; equal logits are ranked by id.
 
     Args:
-        logits: [R, V] the row that each draw is made from. temperatures: [R]; filters do nothing to a row of temperature 0.
-        top_k: [R] whole numbers, 0 is off. top_p: [R] in (0, 1], 1 is off. min_p: [R] in [0, 1), 0 is off.
+        logits: [R, V] the row that each draw is made from.
+        temperatures: [R]; filters do nothing to a row of temperature 0.
+        top_k: [R] whole numbers, 0 is off.
+        top_p: [R] in (0, 1], 1 is off.
+        min_p: [R] in [0, 1), 0 is off.
     """
     ranked, ids = torch.sort(logits.float(), dim=-1, descending=True, stable=True)
     rank = torch.arange(ranked.shape[1], device=ranked.device)
@@ -86,7 +89,8 @@ def draw(
     Args:
         logits: [L, V] of any float type and strides; computed with in float32.
         temperatures: [R] of any float type; 0 takes the most likely token, the lowest id among equals.
-        streams: [R] int64: the 64 bits of each row's unsigned stream. positions: [R] int64; `word`: what the number is for.
+        streams: [R] int64: the 64 bits of each row's unsigned stream.
+        positions: [R] int64; `word`: what the number is for.
         rows: [R] int64 the row of logits of each draw; None: L is R, each has its own.
         kept: what the filters keep of each draw's row; None keeps all. The most likely token must be kept.
     """

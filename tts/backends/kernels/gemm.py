@@ -45,7 +45,9 @@ def multiply(x: NDArray[np.float32], panels: NDArray[np.float32], out: NDArray[n
     """Write x @ weights.T.
 
     Args:
-        x: [M, K] contiguous, M at least 1. panels: of `pack`. out: [M, PANEL P] contiguous, overwritten.
+        x: [M, K] contiguous, M at least 1.
+        panels: of `pack`.
+        out: [M, PANEL P] contiguous, overwritten.
         team: the threads that share the panels.
     """
     cuts = team.cuts(len(panels), x.size * panels.shape[0] * PANEL)

@@ -79,7 +79,8 @@ def rotate_write(
 
     Args:
         qkv: [T, (H G + 2 H) d]: queries, keys, values, head by head.
-        positions: [T]. cosines, sines: [context, d / 2].
+        positions: [T].
+        cosines, sines: [context, d / 2].
         places: [T, 2] block and offset of each token.
         norms: [2, d] weights of the norms of queries and keys by head (Qwen3), or no rows.
         eps: of these norms.

@@ -29,7 +29,8 @@ class KernelWork(NamedTuple):
     """The input of the kernels. Arrays are int32.
 
     Args:
-        group: G; split: most tokens of a run.
+        group: G
+        split: most tokens of a run.
         narrow, wide: rows of a tile of either kind; a tile holds rows // G queries.
         num_narrow: how many of the items are narrow; they stand first.
         positions: [T] absolute position of each query's token.

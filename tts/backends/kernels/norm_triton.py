@@ -35,7 +35,10 @@ def add_norm(hidden: torch.Tensor, change: torch.Tensor | None, weight: torch.Te
     """Add `change` to `hidden`, in place, and return its RMS norm times `weight`, on a GPU, or anywhere in Triton's interpreter.
 
     Args:
-        hidden: [T, K], contiguous. change: [T, K], contiguous, or None. weight: [K]. eps: added to the mean square.
+        hidden: [T, K], contiguous.
+        change: [T, K], contiguous, or None.
+        weight: [K].
+        eps: added to the mean square.
     """
     rows, size = hidden.shape
     out = torch.empty_like(hidden)

@@ -31,7 +31,8 @@ def rope_reference(
         places: the block that takes each token's key and value, and its row there, both [T] whole numbers. No two tokens have the
             same place, or which of them is kept is not defined.
         keys, values: [H, N, BLOCK, d] views of one layer of the pool, of any strides and float type; written to.
-        norms: None, or weights [d] of the norms of queries and of keys. eps: what is added to the mean square.
+        norms: None, or weights [d] of the norms of queries and of keys.
+        eps: what is added to the mean square.
 
     Returns:
         [H, T, G, d] contiguous, of qkv's type.

@@ -32,7 +32,8 @@ class Stack(NamedTuple):
     """The weights of all layers.
 
     Args:
-        attention_norm, feed_norm: [L, K]. head_norms: [L, 2, d], or [L, 0, d].
+        attention_norm, feed_norm: [L, K].
+        head_norms: [L, 2, d], or [L, 0, d].
         qkv, out, gate_up, down: panels of each layer's product, as `gemm.pack` or `gemm_int8.pack` makes them, [L, P, ...].
         qkv_bias, out_bias, gate_up_bias, down_bias: [L, N] or [L, 0]; with int8 panels [L, 2, N] scales and biases.
         cosines, sines: [context, d / 2].
@@ -119,9 +120,14 @@ def pass_layers(
     """Pass tokens through all layers, write their keys and values, and add the ticks of each part to `ticks` [3].
 
     Args:
-        hidden: [T, K], changed in place. positions, items, blocks: of the plan. places: [T, 2] block and offset of each token.
+        hidden: [T, K], changed in place.
+        positions, items, blocks: of the plan.
+        places: [T, 2] block and offset of each token.
         keys: [L, H, N, d, BLOCK] and values: [L, H, N, BLOCK, d] of the pool.
-        stack: of the model. eps: of its norms. group: G. feed: F.
+        stack: of the model.
+        eps: of its norms.
+        group: G.
+        feed: F.
     """
     rows, width = hidden.shape
     heads, size = values.shape[1], values.shape[4]

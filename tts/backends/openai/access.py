@@ -28,8 +28,11 @@ class ServerAccess:
     """A model on a server, as its record describes it.
 
     Args:
-        url: of the server. model: its name there; "": the only one. key: sent with each request.
-        mode: how it is called; "auto": the best that works. timeout_s: of a first reply.
+        url: of the server.
+        model: its name there; "": the only one.
+        key: sent with each request.
+        mode: how it is called; "auto": the best that works.
+        timeout_s: of a first reply.
         probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
         query: of each request, as the record has it.
         others: Urls of further servers of the same model. Where the first cannot be used at the start, the next one is.

@@ -58,8 +58,11 @@ class OpenAIBackend(Backend):
     rows are requested: every row reads its prompt and path, of which the server may reuse a cached part.
 
     Args:
-        capabilities: of the server. key: sent with each request. timeouts: of requests, and how many are in flight.
-        rates: what tokens cost. context: most tokens of prompt and path; None: as the server reports it.
+        capabilities: of the server.
+        key: sent with each request.
+        timeouts: of requests, and how many are in flight.
+        rates: what tokens cost.
+        context: most tokens of prompt and path; None: as the server reports it.
         kept: the file of the capabilities, dropped when the server refuses what they promise; None: they are in none.
         probe: called then, once, in a thread; what it returns replaces the capabilities. None: they stay.
         thoughts: marks of its thoughts in its text; None: as the probe found them. A server that shows thoughts apart needs none.

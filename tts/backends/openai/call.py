@@ -50,8 +50,10 @@ class ServerCall:
         full grant.
 
     Args:
-        indexes: of the rows. limit: most tokens of prompt and path; None: not known.
-        lost: of earlier tries; None: this is the first. below: a cap that the server refused; None: none.
+        indexes: of the rows.
+        limit: most tokens of prompt and path; None: not known.
+        lost: of earlier tries; None: this is the first.
+        below: a cap that the server refused; None: none.
         request: in place of the rows' own, where its path is sent in another way.
     """
 

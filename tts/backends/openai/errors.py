@@ -80,8 +80,10 @@ class ServerError(Exception):
     """A call without a whole reply.
 
     Args:
-        kind: one word, counted in `Solution.failures`. cause: one line.
-        again: whether the call cost nothing and may be sent again. after_s: seconds that the server asked to wait first.
+        kind: one word, counted in `Solution.failures`.
+        cause: one line.
+        again: whether the call cost nothing and may be sent again.
+        after_s: seconds that the server asked to wait first.
         status: of a reply that is only an error; else 0.
     """
 
@@ -103,8 +105,10 @@ class Key:
     """An API key, which no message, `repr` or result shows.
 
     Args:
-        value: the key; "": none. source: where it is from, for messages.
-        headers, query: of each request beside it, with secrets in place. secrets: in them.
+        value: the key; "": none.
+        source: where it is from, for messages.
+        headers, query: of each request beside it, with secrets in place.
+        secrets: in them.
     """
 
     def __init__(

@@ -57,8 +57,10 @@ class Timeouts:
         concurrency: most requests in flight, at least 1; other rows wait. Fewer are in flight after refusals for load.
         rpm, tpm: most requests, and most tokens (prompts included), in any minute; None: unlimited.
         tries: of a call that the server refuses, at least 1.
-        connect_s: for a connection; the probe takes 3.5 s at most. first_s: until a reply's first event.
-        gap_s: between two events. call_s: for a whole call.
+        connect_s: for a connection; the probe takes 3.5 s at most.
+        first_s: until a reply's first event.
+        gap_s: between two events.
+        call_s: for a whole call.
         wait_s: most before the second try; doubled for each try, and drawn from 0 on (full jitter).
         longest_wait_s: most before any try. A server that asks for more by Retry-After, or that could not be reached for so
             long, is not tried again.
@@ -171,14 +173,16 @@ class HttpClient:
     """Calls a server within one event loop.
 
     Args:
-        root: base url of the API. key: sent with each request. timeouts: of requests.
+        root: base url of the API.
+        key: sent with each request.
+        timeouts: of requests.
         cautious: whether to begin with few calls in flight.
         others: base urls of further servers of the same model, to which calls go while this one fails.
 
     Attributes:
         gate: limits the calls at once; the caller acquires it.
-        contradicted: called with the cause where the server breaks what its capabilities promise. renewed: awaited with the cause and a
-            request that was refused so; returns how to send it again, or None.
+        contradicted: called with the cause where the server breaks what its capabilities promise.
+        renewed: awaited with the cause and a request that was refused so; returns how to send it again, or None.
         errors: of every try, by kind, those that a later try made good included.
         estimates: rows that were charged by an estimate, by its cause.
         cache_writes: tokens that servers reported as written to a cache.

@@ -22,10 +22,12 @@ class Gate:
     refusal a part of one: the limit then grows by one for each round of calls.
 
     Args:
-        most: calls in flight, at least 1. cautious: whether to begin with few.
+        most: calls in flight, at least 1.
+        cautious: whether to begin with few.
 
     Attributes:
-        limit: calls that may be in flight now. cuts: times that it was halved.
+        limit: calls that may be in flight now.
+        cuts: times that it was halved.
     """
 
     def __init__(self, most: int, *, cautious: bool = False) -> None:

@@ -89,8 +89,10 @@ def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
     """Return the capabilities of a server for a model.
 
     Args:
-        model: its name there; "": the only one that is served. mode: how it is called; "auto": the best mode that works.
-        timeout_s: of its first reply. told: called with what the probe spent, also where it fails after its first reply.
+        model: its name there; "": the only one that is served.
+        mode: how it is called; "auto": the best mode that works.
+        timeout_s: of its first reply.
+        told: called with what the probe spent, also where it fails after its first reply.
         extra: further members of every request, as JSON; "": none.
         most_s: of the whole probe; what it has not found until then is taken as absent, and where not even that, plain chat is assumed.
         begun: Called once the server is reached, before the requests that take time.

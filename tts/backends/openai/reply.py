@@ -50,14 +50,17 @@ class Choice:
     """One continuation, as far as it has been received.
 
     Attributes:
-        pieces: its texts, in order. ids, logprobs, tokens: of its tokens, as far as the server shows them; `tokens`: their texts.
+        pieces: its texts, in order.
+        ids, logprobs, tokens: of its tokens, as far as the server shows them; `tokens`: their texts.
         tops: Log-probabilities of the most likely tokens at each place; [] where they are not known.
         top_texts: The texts of these tokens; "" for one that is not named.
         finish: why it ended: "stop", "length", "content_filter", or a reason of the server's own; "": it has not ended.
-        contents: number of texts, empty ones included. thoughts: its reasoning content, in pieces.
+        contents: number of texts, empty ones included.
+        thoughts: its reasoning content, in pieces.
         reasoned: whether it has reasoning, shown as a text or not.
         calls: calls of tools, the name and the pieces of the arguments of each, by its index.
-        refused: whether the server reports a refusal of the model. half: the first surrogate of a character that has not arrived.
+        refused: whether the server reports a refusal of the model.
+        half: the first surrogate of a character that has not arrived.
     """
 
     pieces: list[str] = field(default_factory=list[str])
@@ -99,7 +102,9 @@ class ReportedUsage:
     """Token counts that a server reports for a call.
 
     Args:
-        prompt, generated: tokens; `generated` includes reasoning. cached: of `prompt`; None: not reported. reasoning: of `generated`.
+        prompt, generated: tokens; `generated` includes reasoning.
+        cached: of `prompt`; None: not reported.
+        reasoning: of `generated`.
         written: Tokens of `prompt` that were written to a cache, for which some servers ask a higher price.
     """
 
@@ -117,7 +122,9 @@ class ServerReply:
         count: choices that were requested.
 
     Attributes:
-        choices: by index. usage: the last valid token counts, or None. doubted: whether the last counts were not valid.
+        choices: by index.
+        usage: the last valid token counts, or None.
+        doubted: whether the last counts were not valid.
         events: number of events.
     """
 

@@ -47,7 +47,8 @@ class ServerLaunch:
     """A server to start.
 
     Args:
-        command: the command without host and port. health: the path that answers 200 when the server is ready.
+        command: the command without host and port.
+        health: the path that answers 200 when the server is ready.
         environment: variables in addition to those of this process.
     """
 
@@ -123,7 +124,8 @@ def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str
     """Return the launch of a server of a model.
 
     Args:
-        record: the record of the model. location: the location of its files, from `readable`.
+        record: the record of the model.
+        location: the location of its files, from `readable`.
         python: the Python of an environment in which vLLM or llama.cpp is installed.
 
     Raises:

@@ -44,7 +44,8 @@ def serving(wanted: ServerLaunch, log: Path, wait_s: float, *, host: str = "127.
     """Start a server, yield it when it is ready, and end it at the end of the block.
 
     Args:
-        log: the file of its output. wait_s: most seconds until it is ready.
+        log: the file of its output.
+        wait_s: most seconds until it is ready.
         host, port: where it listens; port 0: any free port.
 
     Raises:

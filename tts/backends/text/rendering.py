@@ -31,7 +31,8 @@ class Renderer:
     """Turns prompts and texts into token ids, and ids into text.
 
     Args:
-        tokenizer: of the transformers library. eos: ids that end a sequence; they decode to "".
+        tokenizer: of the transformers library.
+        eos: ids that end a sequence; they decode to "".
     """
 
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
@@ -142,7 +143,8 @@ class Renderer:
         """Return the log-probabilities of a prompt with the texts of its tokens.
 
         Args:
-            ids: [T] of the prompt. logprobs: [T].
+            ids: [T] of the prompt.
+            logprobs: [T].
             likely: [T + 1] most likely tokens at each place and after the last, with log-probabilities; all () where none are wanted.
         """
         texts = [self.name(token) if token in self.eos else piece for token, piece in zip(ids, self.pieces((), ids), strict=True)]

@@ -16,7 +16,8 @@ class PathText(NamedTuple):
     """The state of a path's text, from which its continuation is detokenized.
 
     Args:
-        tail: its last tokens, those that the next token's text depends on. read: number of them whose text has been emitted.
+        tail: its last tokens, those that the next token's text depends on.
+        read: number of them whose text has been emitted.
         carry: text of its last token that opens its continuation.
     """
 
@@ -35,8 +36,13 @@ class RowState:
     """A row under way.
 
     Args:
-        rows: the request's rows. index: of the row. before: state of its path's text.
-        length: tokens of its path. decode: turns token ids into text. eos: ids that end a row. context: most tokens of a path.
+        rows: the request's rows.
+        index: of the row.
+        before: state of its path's text.
+        length: tokens of its path.
+        decode: turns token ids into text.
+        eos: ids that end a row.
+        context: most tokens of a path.
 
     Attributes:
         ids, logprobs, spreads, sampling_logprobs, pieces: of its new tokens, and the text that each completed.

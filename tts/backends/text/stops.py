@@ -33,7 +33,9 @@ class StopScanner:
     A stop text may begin in the text before the row, since a cap may cut a row inside one.
 
     Args:
-        stop: the conditions. before: the text of the path before this row, after the prompt. carry: of the parent's last token.
+        stop: the conditions.
+        before: the text of the path before this row, after the prompt.
+        carry: of the parent's last token.
     """
 
     def __init__(self, stop: StopCondition, before: str, carry: str) -> None:

@@ -44,8 +44,9 @@ class ToyLanguage:
         accuracy: probability in [0, 1] that a step's result is right.
         slips: (offset, share) of wrong results; shares sum to 1, offsets are distinct and not 0.
         mute: probability in [0, 1] that a solution ends without an answer.
-        thoughts: whether it thinks. again: probability in [0, 1) of another round at the end of one. better: factor in [0, 1] of the
-            error's probability in each round, from the round before.
+        thoughts: whether it thinks.
+        again: probability in [0, 1) of another round at the end of one.
+        better: factor in [0, 1] of the error's probability in each round, from the round before.
     """
 
     accuracy: float = 0.8

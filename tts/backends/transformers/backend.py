@@ -71,8 +71,10 @@ class TransformersBackend(StateBackend[CachedPath]):
         the next call; it was counted when it was opened, appended or generated, and is not counted again.
 
     Args:
-        model: a decoder-only model; it is switched to evaluation and to eager attention. tokenizer: its (fast) tokenizer.
-        name: the backend's name. identity: what results depend on; None: a checksum of the weights, dtype and device.
+        model: a decoder-only model; it is switched to evaluation and to eager attention.
+        tokenizer: its (fast) tokenizer.
+        name: the backend's name.
+        identity: what results depend on; None: a checksum of the weights, dtype and device.
         rates: cost of a token; FLOPs are filled in from the model where they are None.
         max_rows: most rows under way at once, at least 1; others wait.
         thoughts: marks of its thoughts; None: those of its chat template.

@@ -21,7 +21,8 @@ class CachedPath:
     """The state of a path, from which it is continued.
 
     Args:
-        ids: its tokens, the prompt's included. state: keys and values of all of them but the last, in pieces that paths share.
+        ids: its tokens, the prompt's included.
+        state: keys and values of all of them but the last, in pieces that paths share.
         text: state of its text.
     """
 
@@ -58,7 +59,9 @@ class RowDecoder:
     """Decodes rows until they end.
 
     Args:
-        model: the model. decode: turns token ids into text, ends of sequence into "". eos: ids that end a row.
+        model: the model.
+        decode: turns token ids into text, ends of sequence into "".
+        eos: ids that end a row.
         max_rows: most rows under way at once; others wait, in order.
     """
 
@@ -72,7 +75,8 @@ class RowDecoder:
         """Decode rows until they end. A row that fails ends alone.
 
         Args:
-            requests: of the first rows. more: returns, after each turn, requests whose rows join.
+            requests: of the first rows.
+            more: returns, after each turn, requests whose rows join.
             ended: called for each row as soon as it ends.
         """
         waiting: deque[tuple[RowSet, int, CachedPath]] = deque()

@@ -21,7 +21,9 @@ def drawn(logits: torch.Tensor, samplings: Sequence[Sampling], numbers: NDArray[
     """Return the tokens [R] that uniform numbers in [0, 1) give, through the inverse CDF in token-id order.
 
     Args:
-        logits: [R, V]. samplings: R of them, of temperatures above 0. numbers: [R].
+        logits: [R, V].
+        samplings: R of them, of temperatures above 0.
+        numbers: [R].
     """
     settings = [(s.temperature, s.top_p, s.top_k, s.min_p) for s in samplings]
     temperature, top_p, top_k, min_p = torch.tensor(settings, dtype=torch.float64, device=logits.device).T[..., None]

@@ -55,10 +55,14 @@ class VLLMEngine:
     """A model in vLLM.
 
     Args:
-        arguments: of vLLM's `AsyncEngineArgs`. lora: the folder of an adapter for every request; None: none.
+        arguments: of vLLM's `AsyncEngineArgs`.
+        lora: the folder of an adapter for every request; None: none.
 
     Attributes:
-        context: most tokens of prompt and path. dtype: of the weights; itemsize: its bytes. version: of vLLM.
+        context: most tokens of prompt and path.
+        dtype: of the weights
+        itemsize: its bytes.
+        version: of vLLM.
 
     Raises:
         MissingDependency, ConfigError: vLLM is missing, or does not start with these.
@@ -100,7 +104,8 @@ class VLLMEngine:
         """Yield vLLM's outputs for a prompt, in the engine's loop. Closing the generator early ends the request.
 
         Args:
-            ids: of the prompt. streams: whether tokens arrive as they are generated, else all at the end.
+            ids: of the prompt.
+            streams: whether tokens arrive as they are generated, else all at the end.
             settings: of vLLM's `SamplingParams`.
 
         Raises:
@@ -123,7 +128,8 @@ class VLLMEngine:
         """Return the outputs of a pooling model for a prompt, before any activation, in the engine's loop.
 
         Args:
-            ids: of the prompt. task: "token_classify" gives a row for each token, "classify" those of the last.
+            ids: of the prompt.
+            task: "token_classify" gives a row for each token, "classify" those of the last.
 
         Raises:
             EngineError: vLLM failed, or refused the request.

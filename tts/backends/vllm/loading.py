@@ -58,7 +58,8 @@ def load_parts(
         dtype: "auto" (the model's own), "float32", "bfloat16" (a CPU needs instructions for it) or "float16"; None: float32 on a CPU,
             "auto" elsewhere.
         kv_gib: memory for keys and values, in GiB; None: 2 on a CPU, what vLLM finds free elsewhere.
-        max_rows: most rows under way at once; None: vLLM's choice. devices: number that shares the model (tensor parallelism).
+        max_rows: most rows under way at once; None: vLLM's choice.
+        devices: number that shares the model (tensor parallelism).
         eager: whether nothing is compiled; None: True on a CPU, where compiling takes minutes.
         lora: the folder of a LoRA adapter; None: none.
 
@@ -103,7 +104,8 @@ def pooling_engine(record: ModelRecord, overrides: dict[str, Any], pooler: dict[
     """Return a reward model in vLLM, for `VLLMEngine.pooled`.
 
     Args:
-        overrides: of the model's configuration. pooler: settings of vLLM's pooler; {}: its own.
+        overrides: of the model's configuration.
+        pooler: settings of vLLM's pooler; {}: its own.
 
     Raises:
         ConfigError, MissingDependency: as `load_parts`.

@@ -41,8 +41,11 @@ class ReplaySettings:
     """The parameters of a replay.
 
     Args:
-        sizes: limits of a run. unit: of them: samples, or tokens including verifier tokens.
-        first: only the first samples, in the order of drawing. draws: random subsets of a pool, where needed. seed: of the subsets.
+        sizes: limits of a run.
+        unit: of them: samples, or tokens including verifier tokens.
+        first: only the first samples, in the order of drawing.
+        draws: random subsets of a pool, where needed.
+        seed: of the subsets.
         shared: whether `auto` divides the sum of all problems' sizes.
     """
 

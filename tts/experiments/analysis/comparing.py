@@ -49,7 +49,8 @@ class Gain:
     """How much cheaper a curve reaches an accuracy than another curve.
 
     Args:
-        accuracy: at which they are compared. cost, base_cost: of each curve at it.
+        accuracy: at which they are compared.
+        cost, base_cost: of each curve at it.
         ratio: base_cost over cost, with an interval over problems: 2 means half the cost.
         at_least: the cheapest point of the curve already has that accuracy, so the true ratio may be larger.
     """
@@ -69,7 +70,8 @@ def gain(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator, accu
         as measured.
 
     Args:
-        axis: a name in `AXES`. accuracy: to compare at; None: the highest that both reach, in each resample anew.
+        axis: a name in `AXES`.
+        accuracy: to compare at; None: the highest that both reach, in each resample anew.
 
     Returns:
         None where one of the curves never reaches the accuracy, or it is 0, which costs nothing.
@@ -123,7 +125,8 @@ class Crossing:
     """A cost at which the better of two curves changes.
 
     Args:
-        cost: where the lines cross. rises: whether the curve is above the base from there on.
+        cost: where the lines cross.
+        rises: whether the curve is above the base from there on.
         clear: whether, on each side up to the next crossing, some difference is clear of 0 by its interval.
     """
 

@@ -56,8 +56,10 @@ class HeldOut:
     """How well a strategy's accuracy was predicted on held-out problems, from `PILOTS` samples of each.
 
     Args:
-        strategy: its text. sizes: the least and the greatest, in plain samples. predicted, measured: mean accuracy over problems and
-            sizes. error: mean absolute difference of the two over ten groups of predictions, divided by predicted value.
+        strategy: its text.
+        sizes: the least and the greatest, in plain samples.
+        predicted, measured: mean accuracy over problems and sizes.
+        error: mean absolute difference of the two over ten groups of predictions, divided by predicted value.
     """
 
     strategy: str
@@ -80,9 +82,12 @@ class PerformanceData:
     """What a study shows of each of its problems.
 
     Args:
-        cell: one of the study's. known: [P, Z], log-likelihood of all samples of each pool. votes: [P] each, of the first `PILOTS` samples.
+        cell: one of the study's.
+        known: [P, Z], log-likelihood of all samples of each pool.
+        votes: [P] each, of the first `PILOTS` samples.
         first: temperature of the first sample of each problem, where a better one than the others' was found.
-        tokens: mean cost of a plain sample, with its score if its selection reads one. sampled: the strategies that draw plain samples.
+        tokens: mean cost of a plain sample, with its score if its selection reads one.
+        sampled: the strategies that draw plain samples.
         unit: of the costs that are compared: "tokens", or the requested one where strategies name models beside the policy.
         shares: by strategy, its sizes [B] in plain samples, and the share of right answers [P, B]; NaN: not measured.
         limits: by strategy that searches, what it was allowed to spend at each size [B], in plain samples; left out where the budgets
@@ -108,7 +113,8 @@ class PerformanceData:
         """Return the data of results.
 
         Args:
-            results: of one model with one setting, some of them pools (`tts sample`). seed: of the subsets that are replayed.
+            results: of one model with one setting, some of them pools (`tts sample`).
+            seed: of the subsets that are replayed.
             unit: "tokens", "flops" or "usd", in which strategies with models beside the policy are compared to plain samples.
 
         Raises:
@@ -168,8 +174,9 @@ class PerformanceData:
         """Return the performance model. Strategies that are nowhere significantly better than plain samples are left out.
 
         Args:
-            model, task, models: that it describes, by name (`of_what`). source: the study's name. seed: of the resampled problems, for
-                errors.
+            model, task, models: that it describes, by name (`of_what`).
+            source: the study's name.
+            seed: of the resampled problems, for errors.
         """
         population, curves = self._fitted(np.arange(self.problems), np.random.default_rng(seed))
         plain = next(iter(curves.values()))

@@ -27,8 +27,10 @@ class ProblemPool:
     """The recorded candidates of one problem with one seed.
 
     Args:
-        cell: that drew them. law: the strategy without its size and its selection. Pools of different laws are not compared.
-        drawn: in order of drawing. oracle: whether a verifier that scored them saw the reference answer.
+        cell: that drew them.
+        law: the strategy without its size and its selection. Pools of different laws are not compared.
+        drawn: in order of drawing.
+        oracle: whether a verifier that scored them saw the reference answer.
         prompt_tokens: read for a sample, on average.
     """
 

@@ -42,9 +42,10 @@ class ReplayOutcome:
     """The outcome of a run on recorded samples.
 
     Args:
-        answer: the chosen one; None: there is none. right: whether it is right, or a measure's value; None: the problem has no reference
-            answer.
-        samples: drawn. generated_tokens, verifier_tokens: the cost of these, and of the scores that were read.
+        answer: the chosen one; None: there is none.
+        right: whether it is right, or a measure's value; None: the problem has no reference answer.
+        samples: drawn.
+        generated_tokens, verifier_tokens: the cost of these, and of the scores that were read.
         path_tokens: of the longest sample that was drawn: what is waited for where all are written at once.
         stopped_by: the stop rule's reason, or "done".
     """
@@ -62,7 +63,8 @@ class RecordedSearch:
     """A pool, and a plan that is run on its samples.
 
     Args:
-        pool: recorded. plan: of best_of_n, with a selection.
+        pool: recorded.
+        plan: of best_of_n, with a selection.
     """
 
     def __init__(self, pool: ProblemPool, plan: Plan) -> None:
@@ -171,7 +173,8 @@ class RecordedSearch:
         """Return whether an answer is right. Where verdicts on it differ: that of the best candidate, else of the first drawn one.
 
         Args:
-            order: the samples that were drawn. first: the best candidate of a selection.
+            order: the samples that were drawn.
+            first: the best candidate of a selection.
         """
         if not self._disputed:
             return self._right[answer]

@@ -26,7 +26,8 @@ class DataSet:
 
     Args:
         load: returns its problems; all its parameters have names and defaults.
-        source: where the problems come from. licence: of the problems, or "not stated".
+        source: where the problems come from.
+        licence: of the problems, or "not stated".
         note: other conditions of use, such as a registration; "": none.
     """
 
@@ -108,7 +109,8 @@ def load(name: str, **parameters: object) -> list[Problem]:
     """Return the problems of a data set.
 
     Args:
-        name: of the data set, or its place. parameters: its own, in place of its defaults.
+        name: of the data set, or its place.
+        parameters: its own, in place of its defaults.
 
     Raises:
         ConfigError: there is no such data set or parameter; a value is missing or not valid; or the data set breaks a rule of this module.
@@ -138,7 +140,8 @@ def check_names(dataset: DataSet, parameters: Iterable[str], kind: str, others: 
     """Refuse a parameter that a data set does not have.
 
     Args:
-        kind: of the name, for the error. others: names that may be meant instead.
+        kind: of the name, for the error.
+        others: names that may be meant instead.
 
     Raises:
         ConfigError: there is one; the hint has the nearest names.

@@ -31,7 +31,8 @@ def load(
 
     Args:
         path: of the file: .jsonl (an object a line), .csv (with a header) or .parquet; texts are UTF-8.
-        limit: the most problems; None: all. seed: draws their order, and so which of them a limit takes; None: the file's order.
+        limit: the most problems; None: all.
+        seed: draws their order, and so which of them a limit takes; None: the file's order.
         task: of every problem; None: the study's, else the model's.
         fields: names of fields, where they are others than usual: {"problem": …, "answer": …, "id": …}. Usual are `problem`, `question`,
             `prompt`, `input`; `answer`, `target`, `solution`; `id`: of several that a row has, the first is taken. The problem may be a

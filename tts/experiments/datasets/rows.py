@@ -112,8 +112,10 @@ def collect(
     """Return the problems of some rows, each once.
 
     Args:
-        rows: in the order of the source. read: gives a row's problem, or raises `BadRow`.
-        where: the source, for messages. name: the prefix of the hash in the ids of problems that have none.
+        rows: in the order of the source.
+        read: gives a row's problem, or raises `BadRow`.
+        where: the source, for messages.
+        name: the prefix of the hash in the ids of problems that have none.
         limit: the most problems; None: all.
         seed: draws their order, and so which of them a limit takes; None: the source's order.
 

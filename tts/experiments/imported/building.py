@@ -38,23 +38,31 @@ class ImportReport:
     """What was imported, and what the user should check.
 
     Args:
-        notes: what sources state, with the number of samples that it holds for. problems, samples: how many.
+        notes: what sources state, with the number of samples that it holds for.
+        problems, samples: how many.
         sizes: how many problems have so many samples.
-        silent: samples without an answer. repeated: with the text of an earlier sample of their problem.
-        judged: samples with a verdict of ours and one of the source. differ: of these, where they differ; differences: the first of them.
-        disputed: problems in which the source gives equal answers different verdicts. unjudged: problems without any verdict.
+        silent: samples without an answer.
+        repeated: with the text of an earlier sample of their problem.
+        judged: samples with a verdict of ours and one of the source.
+        differ: of these, where they differ
+        differences: the first of them.
+        disputed: problems in which the source gives equal answers different verdicts.
+        unjudged: problems without any verdict.
         tokens: how many samples have their tokens given, counted or estimated.
         written: whether a problem has tests that a model wrote.
         faults: what the task raised on texts, one line a kind.
-        scored: by verifier role, samples with a score; lowest, highest: of these scores.
+        scored: by verifier role, samples with a score
+        lowest, highest: of these scores.
         references: the first different ones.
         task: how the task was chosen; "": it was named.
         read: which fields were read for which meaning, a sentence a line.
         right: samples with both verdicts that are right by ours, by the source's, and by both.
-        compared: samples whose text and answer of the source were compared. unlike: of these, where the task extracts another answer;
-            unlikenesses: the first of them.
+        compared: samples whose text and answer of the source were compared.
+        unlike: of these, where the task extracts another answer
+        unlikenesses: the first of them.
         unfiltered: samples whose answer of the source is their text, so that the task extracts it.
-        thinking: samples that end within their thought. unmarked: by opening mark, texts with a thought whose marks were not given.
+        thinking: samples that end within their thought.
+        unmarked: by opening mark, texts with a thought whose marks were not given.
     """
 
     references: dict[str, None] = field(default_factory=dict[str, None])
@@ -145,8 +153,13 @@ class ProblemSamples:
     """The samples of one problem, and what they were drawn for.
 
     Args:
-        problem: with its id. drawn: in order. group: of the problem. texts: of the samples; None: answers alone were given.
-        tests: of programs; None: there are none. prompt_tokens: of the prompt, 0 without one. estimated: whether tokens are estimated.
+        problem: with its id.
+        drawn: in order.
+        group: of the problem.
+        texts: of the samples; None: answers alone were given.
+        tests: of programs; None: there are none.
+        prompt_tokens: of the prompt, 0 without one.
+        estimated: whether tokens are estimated.
     """
 
     problem: Problem

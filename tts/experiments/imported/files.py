@@ -24,7 +24,9 @@ def samples_in(path: str | Path, source: Source, facts: SourceFacts) -> Iterator
     """Yield the samples of a file.
 
     Args:
-        path: of the file. source: how it is read. facts: collects what it states beside its samples.
+        path: of the file.
+        source: how it is read.
+        facts: collects what it states beside its samples.
 
     Raises:
         ConfigError: the file is missing or of another form, or a row cannot be read; the text has its line.

@@ -49,8 +49,9 @@ class ImportSettings:
     """How recorded samples become a pool.
 
     Args:
-        name: of the pool, and of its data set. task: extracts and compares answers, by name, such as "math" or "text"; None: the one that
-            the references call for, which the report says, and "math" without references.
+        name: of the pool, and of its data set.
+        task: extracts and compares answers, by name, such as "math" or "text"; None: the one that the references call
+            for, which the report says, and "math" without references.
         model: that wrote the samples, as tables show it; None: as logs name it.
         verdicts: which count where both the task and the source have one: "ours", those of the task, or those "given" by the source; None:
             ours, and an import of which the task finds none right that the source calls right is refused.
@@ -122,10 +123,13 @@ class Import:
     """An import that has been read and checked: its report, and its problems, which are read from a temporary file. A context manager.
 
     Args:
-        rows: of any number of sources, in order. settings: see `ImportSettings`. facts: collects what the sources state beside the samples.
+        rows: of any number of sources, in order.
+        settings: see `ImportSettings`.
+        facts: collects what the sources state beside the samples.
 
     Attributes:
-        report: what was found. model: that wrote the samples.
+        report: what was found.
+        model: that wrote the samples.
 
     Raises:
         ConfigError: a row cannot be read, or rows contradict each other; the text has file and line.

@@ -31,7 +31,8 @@ class Pool(Replayable):
         pool.save()  # to the store, for `tts replay`
 
     Args:
-        name: of the pool. problems: the samples of each problem.
+        name: of the pool.
+        problems: the samples of each problem.
 
     Attributes:
         report: what the import found.
@@ -60,8 +61,10 @@ class Pool(Replayable):
         or one for each verifier role). A row needs one of text, answer and correct; answers alone are enough.
 
         Args:
-            rows: of any number of problems, in any order. fields: names of fields, where they are others (`SampleFields`).
-            name: of the pool. settings: see `ImportSettings`: task, model, verdicts, tokenizer.
+            rows: of any number of problems, in any order.
+            fields: names of fields, where they are others (`SampleFields`).
+            name: of the pool.
+            settings: see `ImportSettings`: task, model, verdicts, tokenizer.
 
         Raises:
             ConfigError: a row cannot be read, or rows contradict each other; the text has the number of the row.

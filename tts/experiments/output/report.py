@@ -43,7 +43,8 @@ def report(
     """Return the page of a study, finished or not.
 
     Args:
-        rng: draws the intervals. x: the cost that is shown first, and by which strategies are compared.
+        rng: draws the intervals.
+        x: the cost that is shown first, and by which strategies are compared.
         baseline: the strategy that others are compared with; None: the first.
         problems: ids of those whose searches are shown; none: `num_problems` of them, first those that runs disagree on.
 

@@ -42,7 +42,9 @@ class LocalExecutor:
     """Runs cells with one solver for each model of the study, or one for each of its servers.
 
     Args:
-        config: of the study. problems: of it. clock: seconds since the epoch, for results.
+        config: of the study.
+        problems: of it.
+        clock: seconds since the epoch, for results.
         account: pays all cells, each by a part with the cell's budget; None: each cell has its budget.
 
     Raises:

@@ -97,7 +97,8 @@ def show_progress(title: str = "", *, enabled: bool = True) -> Generator[Callabl
     """Show progress on standard error: a live line on a terminal; elsewhere a line every ten seconds, and one at the end.
 
     Args:
-        title: stands before each line. enabled: False shows nothing.
+        title: stands before each line.
+        enabled: False shows nothing.
 
     Yields:
         The `report` argument of `runner.run`.

@@ -51,7 +51,8 @@ class PreparedStudy:
     """A study that is ready to run: its problems, and the executor with its models. A context manager.
 
     Args:
-        executor: a name of `EXECUTORS`. account: pays all cells; None: each has the budget of the study.
+        executor: a name of `EXECUTORS`.
+        account: pays all cells; None: each has the budget of the study.
         batches: The folder for files of batches, which answer the models that have the option `batch`; None: there are none.
 
     Raises:
@@ -95,7 +96,9 @@ class RunSummary:
     """The end of a run.
 
     Args:
-        study: its id in the store. counts: of its cells. interrupted: whether Ctrl-C stopped it.
+        study: its id in the store.
+        counts: of its cells.
+        interrupted: whether Ctrl-C stopped it.
         unpaid: cells that stay open, because the account could not pay them, or a batch has yet to answer them.
     """
 
@@ -121,7 +124,8 @@ def run(
     results. After a second Ctrl-C they are cancelled, and what they had spent is booked as lost.
 
     Args:
-        part: i of n: the cells of one shard. retry_failed: whether cells that failed before run again.
+        part: i of n: the cells of one shard.
+        retry_failed: whether cells that failed before run again.
         lease_s: seconds after which the cells of a killed process run again.
         report: called in another thread, at the beginning, after results, and when the run is stopped.
         is_patient: whether the first stop lets running cells end. It is asked when the run is stopped.

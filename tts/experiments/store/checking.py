@@ -30,8 +30,10 @@ class StoreCheck:
     """What a check found.
 
     Args:
-        whole: results whose checksum holds. unknown: results without one, of earlier revisions.
-        damaged: keys of the cells whose results or traces were changed. faults: of the file, in SQLite's words.
+        whole: results whose checksum holds.
+        unknown: results without one, of earlier revisions.
+        damaged: keys of the cells whose results or traces were changed.
+        faults: of the file, in SQLite's words.
         foreign: what texts name that a store may not name (`tts.scopes.file_scope`): code, files or servers.
     """
 

@@ -54,7 +54,8 @@ class Store:
     """Cells and results in a file. Threads may share an object; each process opens its own.
 
     Args:
-        path: the file, created where missing. clock: seconds since the epoch, by which leases expire.
+        path: the file, created where missing.
+        clock: seconds since the epoch, by which leases expire.
 
     Raises:
         ConfigError: the file is not a store, or has another version. It is left unchanged.
@@ -173,7 +174,8 @@ class Store:
         """Add a study of finished cells in one transaction, and return its id. Cells that have a result keep it.
 
         Args:
-            name, snapshot: as in `begin`. finished: results, each with what its samples were imported from, in the caller's format.
+            name, snapshot: as in `begin`.
+            finished: results, each with what its samples were imported from, in the caller's format.
 
         Raises:
             ConfigError: a result is too large for one row. The store is unchanged.
@@ -205,7 +207,8 @@ class Store:
         several names has the first one in the table.
 
         Args:
-            worker: a unique name. seconds: until the leases expire, unless `beat` renews them.
+            worker: a unique name.
+            seconds: until the leases expire, unless `beat` renews them.
         """
         now = self._clock()
         with self._writing() as db:
@@ -224,7 +227,8 @@ class Store:
         """Renew a worker's leases, and record what it has spent. Cells that were leased to another worker meanwhile stay with that one.
 
         Args:
-            spent: tokens so far (`Usage.tokens`), by key. seconds: from now until the leases expire.
+            spent: tokens so far (`Usage.tokens`), by key.
+            seconds: from now until the leases expire.
         """
         now = self._clock()
         with self._writing() as db:
@@ -240,7 +244,8 @@ class Store:
         """Store the result of a cell, in one transaction. The first result of a cell stays. A part too large to be read again is left out.
 
         Args:
-            result: its `lost_tokens` is ignored: the store counts them. trace: the whole search, in the caller's format.
+            result: its `lost_tokens` is ignored: the store counts them.
+            trace: the whole search, in the caller's format.
             texts: What the model wrote, as JSON; see `source`.
 
         Returns:

@@ -163,8 +163,8 @@ class RecordConfig(Section):
     """What is stored of every run beside its result.
 
     Args:
-        candidates: every candidate with its answer and scores, for replay. scores: by every verifier of the study, and not only by those
-            that the strategy uses; `tts sample` sets it.
+        candidates: every candidate with its answer and scores, for replay.
+        scores: by every verifier of the study, and not only by those that the strategy uses; `tts sample` sets it.
         traces: the problems of each data set whose whole searches are stored, for every strategy and budget with the first seed.
         texts: What the model wrote, of every candidate, for `tts show --samples` and exports. Results do not depend on it.
     """
@@ -184,14 +184,16 @@ class StudyConfig(Section):
     """A whole study.
 
     Args:
-        name: of the study. models: by the names that tables show; a name, a list of names, or `ModelConfig` by name.
+        name: of the study.
+        models: by the names that tables show; a name, a list of names, or `ModelConfig` by name.
         problems: one data set or several, each by its settings, or by its name or file alone.
         task: of problems that name none, by name or place; None: the model's.
         strategies: plans, as texts, or as objects that a text gives again.
         budgets: numbers of tokens, or limits by unit; a limit may be a list.
         seeds: a list, or a number of seeds, from 0.
         verifiers, sampling: of models without their own; see `ModelConfig`.
-        allow_oracle: whether verifiers may see reference answers. record: what is stored beside results.
+        allow_oracle: whether verifiers may see reference answers.
+        record: what is stored beside results.
         concurrency: cells in flight at once. Results do not depend on it.
     """
 

@@ -54,7 +54,8 @@ def _set(data: dict[str, Any], path: str, value: Any, what: str, read: Callable[
     """Set a value in place of what plain values have at a path.
 
     Args:
-        what: the setting, as the error begins. read: converts the value, once the path is known to be valid; None: it is used as it is.
+        what: the setting, as the error begins.
+        read: converts the value, once the path is known to be valid; None: it is used as it is.
     """
     *parents, last = path.split(".")
     places: list[Any] = [data]

@@ -38,9 +38,11 @@ class Setting:
     """How a model of a study runs the problems of one task, as far as results depend on it.
 
     Args:
-        task: its name. typical_tokens: expected of a solution, by the model's record or the task.
+        task: its name.
+        typical_tokens: expected of a solution, by the model's record or the task.
         identity: by role of models, all that results depend on: weights, precision, kind of device, and the place of a backend.
-        sampling: parameters. verifiers: by role, as texts.
+        sampling: parameters.
+        verifiers: by role, as texts.
         strategies: canonical texts, which name the selection, by their texts in the study.
         scoring: cost of scores by canonical text; None: it cannot be known before a run.
         usd_per_token: dollars for a generated token; None without prices.

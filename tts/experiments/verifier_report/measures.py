@@ -48,7 +48,9 @@ class Quality:
     """Discrimination and calibration of scores.
 
     Args:
-        num: of scores. share: of label 1. auc, within: the AUC over all scores, and within problems.
+        num: of scores.
+        share: of label 1.
+        auc, within: the AUC over all scores, and within problems.
         error: the calibration error in ten bins of equal width; NaN where scores are not probabilities.
     """
 
@@ -83,8 +85,10 @@ class Ceiling:
     """Results of sampling until a score reaches a threshold (algorithm A19).
 
     Args:
-        threshold: a sample with an answer and at least that score is accepted. accepted: share of all samples.
-        completeness, soundness: P(accept | right), P(reject | wrong); NaN without such samples. precision: P(right | accept).
+        threshold: a sample with an answer and at least that score is accepted.
+        accepted: share of all samples.
+        completeness, soundness: P(accept | right), P(reject | wrong); NaN without such samples.
+        precision: P(right | accept).
         accuracy: the limit for unlimited tries.
         tries: the best number by the cost of a wrong answer, where a right one is worth 1; `MOST_TRIES`: that many or more.
     """
@@ -103,9 +107,12 @@ class VerifierMeasures:
     """Measures of a verifier by its scores alone.
 
     Args:
-        quality: of whole candidates against their answers. positions: of steps. aggregations: the AUC within problems by the way step
-            scores are aggregated. reliability: the bins of the calibration error.
-        length, ceilings: see these classes. unknown: by name of a measure, the reason that it is NaN.
+        quality: of whole candidates against their answers.
+        positions: of steps.
+        aggregations: the AUC within problems by the way step scores are aggregated.
+        reliability: the bins of the calibration error.
+        length, ceilings: see these classes.
+        unknown: by name of a measure, the reason that it is NaN.
     """
 
     quality: Quality

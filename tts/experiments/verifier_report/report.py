@@ -30,7 +30,8 @@ class Verdict:
     """The findings on one verifier.
 
     Args:
-        selection: None where it cannot be computed; `measures.unknown` has the reason. advice: one sentence.
+        selection: None where it cannot be computed; `measures.unknown` has the reason.
+        advice: one sentence.
     """
 
     scored: VerifierScores
@@ -59,8 +60,11 @@ def verifier_report(
     """Return a verdict on each verifier that scored recorded candidates of a study.
 
     Args:
-        results: of the study, candidates included. trace_of: a cell's recorded search by its key, for labels of steps.
-        role: of a single verifier; None: all. aggregate: how step scores are aggregated. thresholds: as in `measure_verifier`.
+        results: of the study, candidates included.
+        trace_of: a cell's recorded search by its key, for labels of steps.
+        role: of a single verifier; None: all.
+        aggregate: how step scores are aggregated.
+        thresholds: as in `measure_verifier`.
         seed: of the intervals and random subsets.
 
     Raises:

@@ -23,7 +23,8 @@ def apportion(scores: NDArray[np.float64], total: int, temperature: float) -> ND
     """Return how many of `total` each node gets.
 
     Args:
-        scores: [N], NaN or -inf where unknown. temperature: above 0 (T_b in the papers); small ones give all to the best.
+        scores: [N], NaN or -inf where unknown.
+        temperature: above 0 (T_b in the papers); small ones give all to the best.
 
     Returns:
         Counts [N] that sum to `total`, where there is a node.

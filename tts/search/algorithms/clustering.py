@@ -20,7 +20,8 @@ def clusters(vectors: NDArray[np.float64], threshold: float) -> NDArray[np.int64
     """Return the cluster of each vector, numbered from 0 in order of first appearance.
 
     Args:
-        vectors: [N, dimensions], of any length. threshold: clusters are joined up to this mean distance, in [0, 2].
+        vectors: [N, dimensions], of any length.
+        threshold: clusters are joined up to this mean distance, in [0, 2].
     """
     return _joined(vectors, threshold, "distance") if len(vectors) <= _FEW else _joined_in_rounds(vectors, threshold)
 

@@ -40,7 +40,8 @@ class HashedNgrams:
     """Counts of hashed character n-grams, normalised: near-copies are near, meaning is not seen.
 
     Args:
-        size: characters in an n-gram. dimensions: of the vectors.
+        size: characters in an n-gram.
+        dimensions: of the vectors.
     """
 
     size: int = 3

@@ -28,7 +28,8 @@ class LevelTree:
     """The leaves and their ancestors.
 
     Args:
-        leaf_parents: [N], the inner node above each leaf. node_parents: [M], the one above each inner node, -1 for the root's.
+        leaf_parents: [N], the inner node above each leaf.
+        node_parents: [M], the one above each inner node, -1 for the root's.
         leaf_costs: [N], node_costs: [M], each at least 0: what keeping them costs.
     """
 
@@ -50,7 +51,8 @@ def gains(tree: LevelTree, rewards: Numbers, charge: float) -> tuple[Numbers, Nu
     """Return what keeping each leaf [N] and each inner node [M] adds to the objective, coverage aside.
 
     Args:
-        rewards: [N], sum to 1. charge: of all costs together (lambda_b), at least 0.
+        rewards: [N], sum to 1.
+        charge: of all costs together (lambda_b), at least 0.
     """
     if charge == 0:
         return rewards + _KEEPING, np.full(len(tree.node_costs), _KEEPING)
@@ -65,8 +67,10 @@ def best_leaves(
     """Return the leaves to keep, at least one, and their ancestors; or, where no optimum was found, why.
 
     Args:
-        rewards, charge: as in `gains`. clusters: [N], of each leaf, from 0; None: nothing is earned by covering them.
-        bonus: for covering all of them (lambda_d). seconds: most of the solver's.
+        rewards, charge: as in `gains`.
+        clusters: [N], of each leaf, from 0; None: nothing is earned by covering them.
+        bonus: for covering all of them (lambda_d).
+        seconds: most of the solver's.
     """
     num_leaves, num_nodes = len(tree.leaf_costs), len(tree.node_costs)
     num_clusters = 0 if clusters is None else int(clusters.max()) + 1

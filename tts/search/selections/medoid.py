@@ -122,7 +122,9 @@ def summed(vectors: NDArray[np.float64], kinds: NDArray[np.int64], counts: NDArr
     """Return the summed similarity of each text to all answers: 1 to those of its class.
 
     Args:
-        vectors: of the texts, [texts, dimensions], of length 1. kinds: their classes. counts: answers that each stands for.
+        vectors: of the texts, [texts, dimensions], of length 1.
+        kinds: their classes.
+        counts: answers that each stands for.
     """
     sums = np.zeros(len(vectors))
     rows = max(1, _AT_ONCE // max(1, len(vectors)))

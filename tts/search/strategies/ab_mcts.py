@@ -42,7 +42,9 @@ class AnswerNode:
     """A solution of the tree, or its root.
 
     Args:
-        new: scores of the children, as they came. below: scores of the nodes below the children. all: its own score and those below it.
+        new: scores of the children, as they came.
+        below: scores of the nodes below the children.
+        all: its own score and those below it.
     """
 
     made: Candidate | None = None

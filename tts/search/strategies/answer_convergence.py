@@ -44,7 +44,8 @@ class AnswerConvergence(Strategy):
         cue: forced after a trace to have its answer, in words that the model was trained on and the task reads an answer after; None: the
             task's (`Task.answer_cue`).
         tokens: most tokens of a probe's answer, at least 1.
-        temperature: of the traces; None: the run's. max_steps: of a trace, the last of which runs to the end of the solution.
+        temperature: of the traces; None: the run's.
+        max_steps: of a trace, the last of which runs to the end of the solution.
 
     Cost: what n solutions cost up to their convergence, and a probe a step: the cue, read, at most `tokens`, written, and one sample.
 

@@ -41,7 +41,9 @@ class GuidedByGut(Strategy):
         n: paths at each level, at least 1; None: as many as the budget pays, again and again.
         branching: next steps of a subtree's prefix (M), at least 1.
         novelty: weight of the share of new words, at least 0.
-        temperature: of the first `levels` steps; None: the run's. cool: of later ones; None: the same. levels: at least 0.
+        temperature: of the first `levels` steps; None: the run's.
+        cool: of later ones; None: the same.
+        levels: at least 0.
         max_steps: of a path, the last of which runs to the end of the solution.
 
     Cost: as `dvts`, without verifier.

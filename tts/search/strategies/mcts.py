@@ -30,7 +30,9 @@ class VisitedNode:
     """A path of the tree: what its visits found.
 
     Args:
-        prior: its share among its siblings. total: of the values backed up, over `visits`. closed: nothing below is left to write.
+        prior: its share among its siblings.
+        total: of the values backed up, over `visits`.
+        closed: nothing below is left to write.
     """
 
     path: Trajectory

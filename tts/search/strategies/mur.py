@@ -37,7 +37,8 @@ class Mur(SideBySide):
         gamma: a step is uncertain whose u is above the running mean less ln gamma, above 0: a small one finds none, a great one all but the
             first. u is the mean of -ln p over its tokens.
         momentum: of the running mean, in [0, 1) (alpha).
-        verifier: the role that scores the candidates; None: their mean log-probability does. aggregate: step scores to one.
+        verifier: the role that scores the candidates; None: their mean log-probability does.
+        aggregate: step scores to one.
         n, temperature, max_steps: as in `SideBySide`.
 
     Cost: a plain solution, and branching - 1 steps and samples for each uncertain step; with a verifier a call for each of its candidates.

@@ -29,7 +29,8 @@ class ParallelTempering(ParticleMethod):
     """M chains of S sweeps of N particles.
 
     Args:
-        chains: M, at least 1; 1 is particle Gibbs. sweeps: S, at least 1.
+        chains: M, at least 1; 1 is particle Gibbs.
+        sweeps: S, at least 1.
         hottest: temperature of the first chain's weights, as a multiple of the last one's, at least 1; between them a geometric ladder.
         weight_temperature: of the last, coldest chain's weights.
         n: as in `ParticleMethod`, shared out over chains and sweeps.

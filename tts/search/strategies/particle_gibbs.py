@@ -27,7 +27,8 @@ class ParticleGibbs(ParticleMethod):
 
     Args:
         sweeps: S in the paper, at least 1; 1 is particle filtering.
-        weight_temperature: of the weights (tau). returned: "all": what every sweep ended with; "last": the last one alone.
+        weight_temperature: of the weights (tau).
+        returned: "all": what every sweep ended with; "last": the last one alone.
         n: as in `ParticleMethod`, shared out over the sweeps.
 
     Cost: n x sweeps solutions, less the references; verifier calls as in particle filtering, for each sweep.

@@ -48,7 +48,9 @@ class PhiDecoding(Strategy):
 
     Args:
         n: solutions, at least 1; None: as many as the budget pays, in one search after another.
-        beams: paths of a search (M). branching: next steps of each (N). clusters: most groups of continuations (K). Each at least 1.
+        beams: paths of a search (M).
+        branching: next steps of each (N).
+        clusters: most groups of continuations (K). Each at least 1.
         foresight: steps of a continuation, at least 1, and no deeper than `max_steps`; the code's run to the end.
         deviations: standard deviations below the mean of the steps' log-probabilities at which steps are left out, at least 0.
         least, most: steps drawn by foresight, at least and at most; at least 0 and 1.

@@ -41,8 +41,10 @@ class SemanticEntropy(Strategy):
         rounds: most rounds, at least 1.
         rule: "threshold": stop when the entropy of a round is below `threshold`; "secretary": watch the first `watched` rounds, then
             stop at the first whose entropy is below all of theirs.
-        threshold: in nats; 0 stops never, anything above stops at a unanimous round. watched: at least 1.
-        shown: most solutions that the next round is shown, at least 1. prompt: "fuse" or "revise", the task's kind of prompt for that.
+        threshold: in nats; 0 stops never, anything above stops at a unanimous round.
+        watched: at least 1.
+        shown: most solutions that the next round is shown, at least 1.
+        prompt: "fuse" or "revise", the task's kind of prompt for that.
         temperature: None: the run's.
 
     Cost: n x rounds samples at most; each round reads its prompt once.

@@ -41,8 +41,9 @@ class SequentialRevision(Strategy):
     """Chains of revisions beside each other.
 
     Args:
-        chains: beside each other, at least 1. length: attempts in a chain, at least 1. Their product is N; one or both may be None.
-            N is then the solutions that the budget pays, and the other is N over the given one. Both None: both are near the root of N.
+        chains: beside each other, at least 1.
+        length: attempts in a chain, at least 1. Their product is N; one or both may be None. N is then the solutions
+            that the budget pays, and the other is N over the given one. Both None: both are near the root of N.
         shown: most earlier attempts in a prompt, at least 1.
         feedback: The role of the verifier whose notes stand after the attempts (`StepScores.note`); None: none.
         temperature: None: the run's.

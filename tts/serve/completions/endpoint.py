@@ -91,7 +91,8 @@ class ModelCall:
         notes: what the reply reports of fields without effect.
 
     Attributes:
-        number: its name. cost: so far.
+        number: its name.
+        cost: so far.
     """
 
     def __init__(self, gateway: Gateway, client: Client, offer: Offer, order: CompletionOrder, notes: tuple[str, ...]) -> None:

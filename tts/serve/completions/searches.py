@@ -71,7 +71,8 @@ class SearchCompletion(EventsReply):
     """The response to a request for searches, whole or as a stream; they are cancelled when its client leaves.
 
     Args:
-        orders: of the searches, one for each prompt. usage: whether the last chunk of a stream has the usage.
+        orders: of the searches, one for each prompt.
+        usage: whether the last chunk of a stream has the usage.
     """
 
     def __init__(self, gateway: Gateway, client: Client, orders: Sequence[Order], *, stream: bool, usage: bool) -> None:

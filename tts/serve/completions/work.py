@@ -28,8 +28,13 @@ class CompletionOrder:
     """A checked request to a model.
 
     Args:
-        prompts: at least one. choices: for each. max_tokens: of each choice, or 0. sampling: how they are drawn. seed: of the draws.
-        stops: texts that end a choice, which they are no part of. echo: whether the prompts are repeated.
+        prompts: at least one.
+        choices: for each.
+        max_tokens: of each choice, or 0.
+        sampling: how they are drawn.
+        seed: of the draws.
+        stops: texts that end a choice, which they are no part of.
+        echo: whether the prompts are repeated.
         top: most likely tokens to give for each place; None: no log-probabilities.
     """
 
@@ -71,8 +76,12 @@ class Written:
     """One choice.
 
     Args:
-        prompt: index of its prompt. text: without its stop text. finish: why it ended. ids: its tokens. found: log-probabilities of the
-            prompt and its tokens, where they are asked for. from_token: the first of them that the reply shows.
+        prompt: index of its prompt.
+        text: without its stop text.
+        finish: why it ended.
+        ids: its tokens.
+        found: log-probabilities of the prompt and its tokens, where they are asked for.
+        from_token: the first of them that the reply shows.
     """
 
     prompt: int
@@ -87,7 +96,8 @@ async def complete(backend: Backend, order: CompletionOrder, cost: CompletionCos
     """Return the choices of all prompts, in order.
 
     Args:
-        cost: is counted up, also where this fails or is cancelled. told: called with a choice's place and new text of it, as it is written.
+        cost: is counted up, also where this fails or is cancelled.
+        told: called with a choice's place and new text of it, as it is written.
 
     Raises:
         CapabilityError: the backend gives no log-probabilities. ConfigError: a prompt is not valid. PromptTooLong: one is too long.

@@ -47,7 +47,8 @@ class Evaluator:
     """The value of trees at one point.
 
     Args:
-        point: from 0 to POINTS - 1. signs: 1 or -1, what a plus-minus sign means.
+        point: from 0 to POINTS - 1.
+        signs: 1 or -1, what a plus-minus sign means.
         given: values of variables by name, in place of the point's.
     """
 

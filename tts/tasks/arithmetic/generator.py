@@ -38,9 +38,11 @@ class Difficulty:
     """The difficulty of a problem.
 
     Args:
-        operations: number of operations, 1 to 10. digits: 1 (operands to 9) or 2 (to 99).
-        operators: which there may be, of "+-*". parentheses: whether there may be any. worded: whether it is told as a story, which
-            has no parentheses of its own: its events follow one another.
+        operations: number of operations, 1 to 10.
+        digits: 1 (operands to 9) or 2 (to 99).
+        operators: which there may be, of "+-*".
+        parentheses: whether there may be any.
+        worded: whether it is told as a story, which has no parentheses of its own: its events follow one another.
 
     Raises:
         ConfigError: a value is none of these, a story without + is asked for, or so many products that no result would be in bounds.

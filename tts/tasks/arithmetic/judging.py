@@ -19,7 +19,8 @@ def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
     beyond the last step, and after the answer line, are wrong. A missing line has no verdict.
 
     Args:
-        expression: what the problem asks for. lines: of a solution, with or without their newlines, whole or cut short.
+        expression: what the problem asks for.
+        lines: of a solution, with or without their newlines, whole or cut short.
     """
     before, stated, behind = _parted(lines)
     verdicts: list[bool] = []

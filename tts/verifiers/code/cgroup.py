@@ -22,7 +22,8 @@ class ControlGroup:
     """A control group that bounds memory.
 
     Args:
-        path: its folder. version: 1 or 2.
+        path: its folder.
+        version: 1 or 2.
     """
 
     path: Path

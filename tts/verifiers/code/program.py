@@ -36,7 +36,8 @@ def run_program(program: str, steps: list[dict[str, Any]], room: int, folder: st
             its truth is asked; or "unittest": names of
             test cases; or "doctest": docstrings; or "stdin": a text, on which the program's file is run. "test": whether it is a test; a
             step that is none and fails ends the run.
-        room: largest size of the values, in characters. folder: where the program's file is written.
+        room: largest size of the values, in characters.
+        folder: where the program's file is written.
         seconds: limit of each step; 0: none. A step in this process that passes it ends the process by SIGALRM.
     """
     if any("stdin" in step for step in steps):

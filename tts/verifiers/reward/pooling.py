@@ -48,7 +48,8 @@ class PoolingServer:
     Args:
         url: of the server, without a path; the environment variable TTS_REWARD_KEY has its key, if it needs one.
         model: the model's name on the server; None: the record's.
-        timeout_s: seconds for one request, above 0. tries: most attempts if the server does not accept it (no connection, 425, 429, 503).
+        timeout_s: seconds for one request, above 0.
+        tries: most attempts if the server does not accept it (no connection, 425, 429, 503).
         batch: most trajectories in one request.
 
     Raises:
@@ -77,7 +78,9 @@ class Pooled(ABC):
     """A reward model that reads whole trajectories and returns the outputs of its head before any activation.
 
     Args:
-        renderer: of its record. where: what runs the model, for messages. batch: most trajectories in one request.
+        renderer: of its record.
+        where: what runs the model, for messages.
+        batch: most trajectories in one request.
 
     """
 
@@ -148,7 +151,8 @@ class PoolingModel(Pooled):
     raises VerifierError.
 
     Args:
-        renderer: of its record. server: its address.
+        renderer: of its record.
+        server: its address.
     """
 
     def __init__(self, renderer: SolutionRenderer, server: PoolingServer) -> None:

@@ -45,7 +45,8 @@ class Reward(Verifier):
 
     Args:
         record: the name of a record of this package ("math-shepherd", …), or the path of a YAML file.
-        weights: a folder or Hub name; None: the record's. backend: "engine", "transformers" or "vllm"; None: "engine".
+        weights: a folder or Hub name; None: the record's.
+        backend: "engine", "transformers" or "vllm"; None: "engine".
         device: of the backend; None: its default.
         url: of a vLLM server in pooling mode; the environment variable TTS_REWARD_KEY has its key, if it needs one. None: the model
             runs in this process.

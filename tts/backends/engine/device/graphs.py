@@ -66,7 +66,10 @@ class FixedSteps:
     that occurred 8 times is captured. In strict mode a graph whose replay has other bits than its kernels had one by one is refused.
 
     Args:
-        operations: with Triton kernels. feed: `Decoder.feed`. pool: that steps read and write. room: of the buffers.
+        operations: with Triton kernels.
+        feed: `Decoder.feed`.
+        pool: that steps read and write.
+        room: of the buffers.
         capture: makes a replay of what a function does on the device; None: every step runs kernel by kernel, in the same shapes.
 
     Attributes:

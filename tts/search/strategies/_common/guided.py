@@ -36,7 +36,8 @@ class Guided(Strategy):
     Args:
         temperature: of the policy; None: the run's.
         max_steps: steps of a path, the last of which runs to the end of the solution (D in the papers).
-        verifier: the role that scores. aggregate: step scores to one; "last" of a process model is its score of the prefix.
+        verifier: the role that scores.
+        aggregate: step scores to one; "last" of a process model is its score of the prefix.
     """
 
     temperature: Temperature | None = None

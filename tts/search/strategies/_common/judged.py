@@ -18,7 +18,9 @@ class Judged(Strategy):
 
     Args:
         n: solutions to begin, at least 1; None: as many as the budget pays.
-        temperature: of the policy; None: the run's. verifier: the role that scores. aggregate: step scores to one.
+        temperature: of the policy; None: the run's.
+        verifier: the role that scores.
+        aggregate: step scores to one.
     """
 
     n: Count | None = None

@@ -54,7 +54,8 @@ class Particles:
     """The particles after a sweep, in order, copies among them, the reference (if there is one) last.
 
     Args:
-        log_weights: since the last resampling. potentials: of the last level, the log-odds of the scores.
+        log_weights: since the last resampling.
+        potentials: of the last level, the log-odds of the scores.
     """
 
     paths: tuple[Trajectory, ...]
@@ -162,9 +163,12 @@ async def sweep(
     """Run the filter once from the root, until every particle has stopped.
 
     Args:
-        n: particles. temperature: of each resampling. address: chain and sweep, for the draws.
-        reference: a finished path that keeps the last place and is never replaced; free particles may become copies of its first
-            t steps, which go on as live particles. beside: paths to keep alive for others.
+        n: particles.
+        temperature: of each resampling.
+        address: chain and sweep, for the draws.
+        reference: a finished path that keeps the last place and is never replaced; free particles may become copies
+            of its first t steps, which go on as live particles.
+        beside: paths to keep alive for others.
 
     Raises:
         SearchEnded: the budget is used up, the stop rule fires, or every particle has died (see `advance`).

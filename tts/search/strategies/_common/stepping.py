@@ -109,8 +109,11 @@ async def advance(
     Paths are asked for in waves, so that an iterator may have more than the budget pays. The lists are those of the waves that began.
 
     Args:
-        ts: one listed twice is two requests. n: children of each.
-        max_steps: of a path. temperature: None for the run's. until: where a step ends.
+        ts: one listed twice is two requests.
+        n: children of each.
+        max_steps: of a path.
+        temperature: None for the run's.
+        until: where a step ends.
         finishes: whether children that ended are candidates at once.
 
     Raises:

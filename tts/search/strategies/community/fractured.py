@@ -36,7 +36,8 @@ class Fractured(Strategy):
 
     Args:
         n: traces, at least 1; None: as many as the budget pays, one after another.
-        depths: cuts of a trace, its end included, at least 1 (H in the paper). answers: of each cut, at least 1 (m in the paper).
+        depths: cuts of a trace, its end included, at least 1 (H in the paper).
+        answers: of each cut, at least 1 (m in the paper).
         cue: forced after a cut, to open the answer; None: a model that thinks begins its response itself, and another one has the task's
             cue (`Task.answer_cue`).
         temperature: None: the run's.

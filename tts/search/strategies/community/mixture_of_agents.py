@@ -38,8 +38,10 @@ class MixtureOfAgents(Strategy):
     Args:
         writers: roles of the models of each layer, at least one, each once; ["policy"] is Self-MoA.
         samples: of each writer in each layer, at least 1; None: what the budget pays.
-        layers: of writers, at least 1. aggregator: role of the model that fuses.
-        prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions. temperature: None: the run's.
+        layers: of writers, at least 1.
+        aggregator: role of the model that fuses.
+        prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
+        temperature: None: the run's.
 
     Cost: layers x writers x samples, and 1, in samples; after the first layer each reads all solutions of the layer before.
     Random: none of its own.

@@ -44,7 +44,8 @@ class ProgramAided(SideBySide):
 
     Args:
         programs: most blocks of a path that are run, at least 1.
-        seconds: of a program, above 0; no more than the budget has left. characters: most of an output that are shown, at least 1.
+        seconds: of a program, above 0; no more than the budget has left.
+        characters: most of an output that are shown, at least 1.
         sandbox: "landlock", "docker", or "none" for programs that are trusted.
         n, temperature, max_steps: as in `SideBySide`; blocks and outputs are steps.
 

@@ -45,7 +45,8 @@ class RecursiveSelfAggregation(Strategy):
         rounds: populations, the plain one included, at least 1; None: as many as the budget pays. Where both are left out, n is the root
             of the solutions that the budget pays.
         subset: solutions that a member fuses, from 1 to n; None: four, or n where that is smaller.
-        prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions. temperature: None: the run's.
+        prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
+        temperature: None: the run's.
 
     Cost: n x rounds samples; after the first population each reads its own prompt, with `subset` solutions.
 
