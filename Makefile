@@ -146,14 +146,14 @@ test-clients: $(VENV)/.dev $(VENV)-lm-eval/.made $(VENV)-inspect/.made $(VENV)-l
 	TTS_CLIENTS_FOLDER=$(CURDIR)/$(VENV)-clients \
 	$(BIN)/python -m pytest -q -rs -m slow tests/clients tests/serve/test_evaluation_clients.py tests/serve/wire/test_agents.py tests/serve/test_ray.py
 
-# TRL's trainers on exported files; the last release with a trainer of process models has an environment of its own
+# TRL's trainers on exported files and on our rollouts; the last release with a trainer of process models has an environment of its own
 test-training: $(VENV)/.dev $(VENV)-trl/.made $(VENV)-trl-prm/.made
 	TTS_TRL_PYTHON=$(CURDIR)/$(VENV)-trl/bin/python TTS_TRL_PRM_PYTHON=$(CURDIR)/$(VENV)-trl-prm/bin/python \
 	$(BIN)/python -m pytest -q -rs -m slow tests/trace/test_trl.py tests/research/pocket/test_grpo.py
 
 $(VENV)-trl/.made:
 	$(PYTHON) -m venv $(VENV)-trl
-	$(VENV)-trl/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch "trl==1.16.0"
+	$(VENV)-trl/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[engine,trl]" "trl==1.16.0" pytest
 	touch $@
 
 $(VENV)-trl-prm/.made:

@@ -72,6 +72,8 @@ if TYPE_CHECKING:
     from tts.solver.rollouts import rollouts as rollouts
     from tts.solver.solver import Solver as Solver
     from tts.solver.step_labels import label_steps as label_steps
+    from tts.solver.trl_rollouts import TrlRollouts as TrlRollouts
+    from tts.solver.trl_rollouts import rollout_reward as rollout_reward
     from tts.tasks.base import Task as Task
     from tts.types import Candidate as Candidate
     from tts.types import Message as Message

@@ -12,6 +12,7 @@ import pytest
 import tts
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import ConfigError
+from tts.experiments.datasets import countdown
 from tts.solver.rollouts import Rollout, RolloutGroup, Rollouts, SignalAllocator, expected_variance, fitted_beta, rollouts
 
 
@@ -20,6 +21,10 @@ def sums(count: int = 24, seed: int = 0) -> list[tts.Problem]:
     rng = np.random.default_rng(seed)
     texts = [" + ".join(map(str, rng.integers(1, 10, int(rng.integers(2, 10))))) for _ in range(count)]
     return [tts.Problem(text, answer=str(eval(text)), id=f"{i}") for i, text in enumerate(texts)]
+
+
+def countdowns(count: int) -> list[tts.Problem]:
+    return list(countdown.load(limit=count, split="train", numbers=(2, 3, 4), seed=3))
 
 
 def solver(**settings: Any) -> tts.Solver:
@@ -89,6 +94,46 @@ def test_rollouts_have_the_tokens_that_the_model_wrote() -> None:
         assert len(one.tokens.ids) == len(one.tokens.logprobs) == one.num_tokens
     right = [(rollout.answer == of.problem.answer, rollout.reward) for of in found.groups for rollout in of.rollouts]
     assert all(float(is_right) == reward for is_right, reward in right)
+
+
+@pytest.mark.parametrize("objective", ["signal", "uniform"])
+def test_a_sample_that_the_total_cuts_counts_in_no_group(objective: str) -> None:
+    """Totals of all sizes cut samples at all places; each sample of a group is whole, and judged."""
+    problems, judged, cut, num_rollouts = countdowns(6), list[str](), list[Rollout](), 0
+
+    def reward(problem: tts.Problem, text: str) -> float:
+        judged.append(text)
+        return 0.25
+
+    with tts.Solver("pocket", {}, task="countdown", temperature=1.0) as made:
+        for total in range(25, 400, 15):
+            found = rollouts(problems, total, solver=made, objective=objective, n=4, seed=total, reward=reward)
+            assert found.spent["tokens"] <= total
+            for of in found.groups:
+                assert not any(one.truncated for one in of.rollouts)
+                assert of.rewards.tolist() == [0.25] * len(of.rollouts)
+                assert len(of.advantages()) == len(of.rollouts)
+                cut += of.cut
+                num_rollouts += len(of.rollouts)
+    assert cut, "no total cut a sample, so that nothing was tested"
+    assert all(one.truncated and math.isnan(one.reward) for one in cut)
+    assert len(judged) == num_rollouts, "a cut sample is not judged"
+
+
+def test_a_sample_that_max_tokens_cuts_counts_as_it_stands() -> None:
+    with tts.Solver("pocket", {}, task="countdown", temperature=1.0, max_tokens=6) as made:
+        found = rollouts(countdowns(3), 5000, solver=made, objective="uniform", n=4)
+    assert [len(of.rollouts) for of in found.groups] == [4, 4, 4]
+    assert all(one.truncated and one.reward == 0 and one.num_tokens == 6 for of in found.groups for one in of.rollouts)
+    assert not any(of.cut for of in found.groups)
+
+
+def test_rollouts_have_the_law_that_drew_their_tokens() -> None:
+    with tts.Solver("pocket", {}, task="countdown", temperature=0.5) as made:
+        found = rollouts(countdowns(3), 2000, solver=made, n=4)
+    tokens = [one.tokens for of in found.groups for one in of.rollouts]
+    assert all(one is not None and one.sampling_logprobs is not None for one in tokens)
+    assert any(one.sampling_logprobs != one.logprobs for one in tokens if one is not None)
 
 
 def test_a_reward_of_ones_own_judges_texts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 from collections.abc import Sequence
@@ -72,3 +73,24 @@ def test_a_trainer_takes_a_step(form: str, kind: str, folder: Path, searches: Se
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert "loss " in done.stdout
+
+
+def test_the_trainer_of_grpo_takes_steps_on_our_rollouts(folder: Path) -> None:
+    """Their log-probabilities are those of the trainer's weights at each step, at its temperature."""
+    done = subprocess.run(
+        [python_of("TTS_TRL_PYTHON"), str(Path(__file__).with_name("trl_rollout_step.py")), str(folder)],
+        capture_output=True, text=True, check=False, env={**os.environ, **OFFLINE, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["steps"] == 2
+    assert found["rows"] == 2 * 8
+    assert found["gap"] < 1e-5
+    assert found["prompts"], "texts are read as the trainer reads them"
+    assert found["moved"]
+    assert len(found["rewards"]) == 2
+    assert all(0 <= reward <= 4 for reward in found["rewards"])
+    assert 0 < found["tokens"] <= 100_000
+    assert "differs from that of the trainer" in found["other tokenizer"]
+    assert "GRPOTrainer needs groups of num_generations=4" in found["short"]
+    assert "\n" not in found["other tokenizer"] + found["short"]

@@ -12,6 +12,8 @@ al., "DAPO" (2503.14476): groups without a difference teach nothing, so their dy
 expected variance is our choice. Differs:
 - Groups have different sizes. Sizes depend on earlier rewards, so a group's mean has a bias of order 1 / size. `baseline="others"` uses the
   mean of the other rollouts, as RLOO does (2402.14740), which has the same bias. Equal groups (`objective="uniform"`) have none.
+- A sample that the total cuts is no rollout: it stands in `RolloutGroup.cut`, and counts in no mean. Long samples are cut more often,
+  so the last group leans towards short ones.
 - The posterior begins as a Beta law that is fitted to all prompts by moments after the first samples, and not by a model of prompts.
 """
 
@@ -30,11 +32,12 @@ from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.checks import check_choice, check_int
 from tts.errors import ConfigError, shown
-from tts.search.parts import Plan, Strategy
+from tts.search.parts import Plan, Selected, Selection, Strategy
 from tts.search.plan import parse
+from tts.search.search import Search
 from tts.solver.solver import ProblemLike, Solver
 from tts.trace.export.records import PathSample, PathTokens
-from tts.types import Problem, Solution
+from tts.types import Candidate, Problem, Solution
 
 Floats = NDArray[np.float64]
 Reward = Callable[[Problem, str], float]
@@ -59,7 +62,7 @@ class Rollout:
         reward: Its reward.
         tokens: Its token ids with log-probabilities; None: the backend does not show them.
         num_tokens: How many tokens the model wrote.
-        truncated: Whether a limit cut it.
+        truncated: Whether a limit cut it: `max_tokens`, the context, or the total.
     """
 
     text: str
@@ -77,10 +80,12 @@ class RolloutGroup:
     Args:
         problem: The prompt, with its reference answer.
         rollouts: The rollouts, in draw order.
+        cut: Samples that the total cut, without a judgement: their reward is NaN. They count in nothing but the spend.
     """
 
     problem: Problem
     rollouts: tuple[Rollout, ...]
+    cut: tuple[Rollout, ...] = ()
 
     @property
     def rewards(self) -> Floats:
@@ -242,7 +247,8 @@ def rollouts(  # noqa: PLR0913 - settings, by name
 ) -> Rollouts:
     """Draw groups of samples under one total, more of them where rewards differ.
 
-    A sample that the total or `max_tokens` cuts counts as it stands, mostly with a reward of 0; `Rollout.truncated` marks it.
+    A sample that `max_tokens` cuts counts as it stands, mostly with a reward of 0; `Rollout.truncated` marks it. A sample that the total
+    cuts is not judged, and counts in no group: it stands in `RolloutGroup.cut`.
 
     Args:
         prompts: The prompts, with reference answers unless `reward` is given.
@@ -250,7 +256,7 @@ def rollouts(  # noqa: PLR0913 - settings, by name
         solver: Writes the samples, with its task and sampling.
         reward: A function of a problem and a text that returns a number; "signal" asks for one in [0, 1]. None: 1 for a right answer,
             else 0.
-        strategy: The strategy of a group, which has a parameter `n`. All that it writes to the end belongs to the group.
+        strategy: The strategy of a group, which has a parameter `n`.
         objective: "signal": the total is divided by expected variance. "uniform": n samples of each prompt, in order.
         n: The samples of each prompt under "uniform"; under "signal" the mean that `most` is four times of.
         most: The most samples of one prompt under "signal"; None: 4 n.
@@ -284,8 +290,22 @@ def rollouts(  # noqa: PLR0913 - settings, by name
     allocator = SignalAllocator(first=min(_FIRST, n, most), most=most) if objective == "signal" else SignalAllocator(first=n, most=n)
     drawing = _Drawing(given, account, solver, plan, reward, seed, is_bounded=objective == "signal")
     why = drawing.run(allocator)
-    groups = tuple(RolloutGroup(problem=problem, rollouts=tuple(of)) for problem, of in zip(given, drawing.found, strict=True))
-    return Rollouts(groups=groups, spent=drawing.spent(), stopped_by=why)
+    return Rollouts(groups=drawing.groups(), spent=drawing.spent(), stopped_by=why)
+
+
+def is_cut_by_total(candidate: Candidate, max_tokens: int | None, context: int | None, prompt: int) -> bool:
+    """Return whether neither the model, nor `max_tokens`, nor the context ended a sample.
+
+    Args:
+        candidate: The sample.
+        max_tokens: The most tokens of a sample; None: no such limit.
+        context: The model's context; None: unknown.
+        prompt: The tokens of the prompt.
+    """
+    size = candidate.trajectory.num_tokens
+    if not candidate.truncated or (max_tokens is not None and size >= max_tokens):
+        return False
+    return context is None or prompt + size < context
 
 
 def _plan_of(given: Sequence[Problem], strategy: str | Plan | Strategy, *, judged: bool) -> Plan:
@@ -305,6 +325,8 @@ def _plan_of(given: Sequence[Problem], strategy: str | Plan | Strategy, *, judge
         if one.answer is None:
             raise ConfigError(f"the prompt {shown(one.text)} has no reference answer", hint="give Problem(..., answer=...), or reward=")
     plan = parse(strategy) if isinstance(strategy, str) else Plan(strategy) if isinstance(strategy, Strategy) else strategy
+    if plan.selection is None:
+        plan = dataclasses.replace(plan, selection=_NoChoice())
     if not hasattr(plan.strategy, "n"):
         raise ConfigError(
             f"strategy is {shown(str(strategy))}, but a group needs one with a size", hint="give one with n, such as best_of_n"
@@ -312,11 +334,22 @@ def _plan_of(given: Sequence[Problem], strategy: str | Plan | Strategy, *, judge
     return plan
 
 
+class _NoChoice(Selection):
+    """Ranks nothing: a group has no answer of its own, and no verifier is to score it."""
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Return the candidates in draw order, with the first answer."""
+        del search
+        answers = tuple(one.answer for one in candidates if one.answer is not None)
+        return Selected(answers=answers[:1], ranked=tuple(candidates), confidence=math.nan)
+
+
 class _Drawing:
     """The groups while they grow.
 
     Attributes:
         found: The rollouts of each prompt.
+        cut: The samples of each prompt that the total cut.
     """
 
     def __init__(
@@ -326,12 +359,18 @@ class _Drawing:
         self._is_bounded = is_bounded  # whether rewards must be in [0, 1]
         self._before = dict(account.spent)
         self.found: list[list[Rollout]] = [[] for _ in given]
+        self.cut: list[list[Rollout]] = [[] for _ in given]
         self._cost = np.full(len(given), math.nan)  # tokens of a sample, prompt included
         self._wave = 0
 
     def spent(self) -> dict[str, float]:
         """Return what was spent of the account, by unit."""
         return {unit: amount - self._before.get(unit, 0) for unit, amount in self._account.spent.items()}
+
+    def groups(self) -> tuple[RolloutGroup, ...]:
+        """Return the group of each prompt."""
+        parts = zip(self._given, self.found, self.cut, strict=True)
+        return tuple(RolloutGroup(problem=problem, rollouts=tuple(of), cut=tuple(cut)) for problem, of, cut in parts)
 
     def run(self, allocator: SignalAllocator) -> str:
         """Draw wave after wave, and return why the last one was the last."""
@@ -362,11 +401,12 @@ class _Drawing:
             self._wave += 1
             problems = [self._given[place] for place in places]
             plan = dataclasses.replace(self._plan, strategy=strategy)
-            for place, solution in zip(places, self._solver.solve_many(problems, self._account, strategy=plan, seed=own), strict=True):
+            for place, solution in zip(places, self._solver.solve_for_training(problems, self._account, plan, own), strict=True):
                 if isinstance(solution.error, ConfigError):
                     raise solution.error
                 made = self._judge(place, solution)
-                self.found[place] += made
+                self.found[place] += [one for one in made if not math.isnan(one.reward)]
+                self.cut[place] += [one for one in made if math.isnan(one.reward)]
                 drawn += len(made)
                 if made:
                     self._note_cost(place, solution.usage.tokens / len(made))
@@ -377,20 +417,30 @@ class _Drawing:
         self._cost[place] = tokens if math.isnan(before) else (before + tokens) / 2
 
     def _judge(self, place: int, solution: Solution) -> list[Rollout]:
-        """Return the samples of a solution with their rewards."""
+        """Return the samples of a solution with their rewards; NaN where the total cut one."""
         problem, trace = self._given[place], solution.trace
         if trace is None:
             return []
-        task = self._solver.prepared(problem, Budget(samples=1), strategy="single").task
-        samples = trace.record(task, problem.id, problem.answer).samples
+        run = self._solver.prepared(problem, Budget(samples=1), strategy="single")
+        samples = trace.record(run.task, problem.id, problem.answer).samples
         candidates = sorted(solution.candidates, key=lambda one: one.index)
-        return [
-            Rollout(
-                text=sample.text, answer=sample.answer, reward=self._reward_of(problem, sample), tokens=sample.tokens,
-                num_tokens=candidate.trajectory.num_tokens, truncated=candidate.trajectory.status == "truncated",
+        rolled = list[Rollout]()
+        for sample, candidate in zip(samples, candidates, strict=True):
+            prompt = len(sample.tokens.prompt) if sample.tokens is not None else 0
+            is_cut = solution.stopped_by.startswith("budget") and is_cut_by_total(
+                candidate, run.sampling.max_tokens, run.backends["policy"].context, prompt
             )
-            for sample, candidate in zip(samples, candidates, strict=True)
-        ]  # fmt: skip
+            rolled.append(
+                Rollout(
+                    text=sample.text,
+                    answer=sample.answer,
+                    reward=math.nan if is_cut else self._reward_of(problem, sample),
+                    tokens=sample.tokens,
+                    num_tokens=candidate.trajectory.num_tokens,
+                    truncated=candidate.truncated,
+                )
+            )
+        return rolled
 
     def _reward_of(self, problem: Problem, sample: PathSample) -> float:
         """Return the reward of a sample.

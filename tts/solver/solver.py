@@ -231,6 +231,21 @@ class Solver(HintsKeywords):
         many = self._many(problems, budget, each, strategy, seed)
         return [] if many is None else LOOP.run(many)
 
+    def solve_for_training(self, problems: Sequence[Problem], total: Account, strategy: Plan, seed: int) -> list[Solution]:
+        """`solve_many` by all that is left of an account; traces have the law that drew each token, where the backend shows it.
+
+        Args:
+            problems: The problems.
+            total: The account.
+            strategy: The plan of each problem.
+            seed: The seed.
+
+        Raises:
+            ConfigError: As `solve_many`.
+        """
+        many = self._many(problems, total, None, strategy, seed, with_laws=True)
+        return [] if many is None else LOOP.run(many)
+
     async def asolve_many(
         self,
         problems: Iterable[ProblemLike],
@@ -257,8 +272,19 @@ class Solver(HintsKeywords):
         each: Budget | float | Mapping[str, float] | None,
         strategy: Any,
         seed: int,
+        *,
+        with_laws: bool = False,
     ) -> Coroutine[Any, Any, list[Solution]] | None:
-        """Return what solves many problems; None: there are none."""
+        """Return what solves many problems; None: there are none.
+
+        Args:
+            problems: As in `solve_many`.
+            budget: As in `solve_many`.
+            each: As in `solve_many`.
+            strategy: As in `solve_many`.
+            seed: As in `solve_many`.
+            with_laws: Whether traces have the probabilities under the law that drew the tokens.
+        """
         given = self._with_task(_problems(problems))
         if (budget is None) == (each is None):
             raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
@@ -277,13 +303,15 @@ class Solver(HintsKeywords):
         began = self._first_start()
         started = None if budget is None else self._clock() if began is None else began
         like = self._run(_ANY, shares[0], strategy, seed, started)
+        with_laws = with_laws and like.backends["policy"].caps.sampling_logprobs
+        like = dataclasses.replace(like, sampling_logprobs=with_laws)
         like.check()
         for line in like.forewarnings():
             LOG.warning(line)
 
         def run(problem: Problem, share: Budget | Account) -> ProblemRun:
             if problem.task is not None:  # what verifiers read may not be in its steps
-                return self._run(problem, share, strategy, seed, started)
+                return dataclasses.replace(self._run(problem, share, strategy, seed, started), sampling_logprobs=with_laws)
             check_problem(problem)
             return dataclasses.replace(like, problem=problem, budget=share)
 

@@ -1,0 +1,289 @@
+"""Rollouts for TRL's `GRPOTrainer`: its `rollout_func`, drawn by a strategy under one hard total, in equal groups.
+
+Source: the contract of `rollout_func` in TRL 1.16. It gets the trainer and the prompts of a batch, each as often as
+its group has samples. It returns `prompt_ids`, `completion_ids` and `logprobs` of each row. `env_mask` says which
+tokens the model wrote. Further fields reach the reward functions. `logprobs` are those of the law that drew the
+tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tts.backends.base import Backend, Sampling
+from tts.backends.metadata import Tokenizer, metadata_of
+from tts.budget.account import Account
+from tts.budget.budget import Budget
+from tts.checks import check_int
+from tts.errors import ConfigError, shown
+from tts.search.parts import Plan, Strategy
+from tts.solver.model_cache import LOOP
+from tts.solver.rollouts import Reward, Rollout, RolloutGroup, rollouts
+from tts.solver.solver import Solver
+from tts.tasks.text import TextTask
+from tts.types import Problem, Prompt, prompt_text
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_UNLIMITED: Final = 10**12  # tokens: groups are limited by their number
+_PROBES: Final = 1024  # token ids by which two tokenizers are compared
+
+
+@dataclass(kw_only=True)
+class TrlRollouts:
+    """The `rollout_func` of TRL's `GRPOTrainer`: equal groups, drawn by a strategy under one hard total.
+
+    The engine draws from the weights that the trainer has at the call. Each row's `logprobs` are those of the law
+    that drew its tokens. With `answers` or `reward`, rows have the field `rollout_reward`, which `rollout_reward`
+    hands to the trainer. All rows have `rollout_answer` and `rollout_truncated`.
+
+    Args:
+        task: The name of the task, which makes the model's prompts of the trainer's, and reads answers. "text":
+            prompts as they are.
+        answers: The reference answers, by the text of the prompt; None: no verdicts.
+        reward: A function of a problem and a text that returns a number, in place of verdicts.
+        strategy: The strategy of a group, which has a parameter `n`.
+        total: What all calls may cost together, with a limit in tokens; a number limits tokens. None: no limit.
+        solver: The writer of the samples in place of the trainer's own weights. Its caller keeps its weights equal to
+            them.
+        seed: The seed of all samples.
+
+    Example:
+        >>> import tts
+        >>> draw = tts.TrlRollouts(task="countdown", answers={"Reach 4 with 8 2.": "8 / 2"}, total=100_000)
+        >>> draw.account.spent["tokens"]  # then GRPOTrainer(..., rollout_func=draw, reward_funcs=tts.rollout_reward)
+        0
+    """
+
+    task: str = "text"
+    answers: Mapping[str, str] | None = None
+    reward: Reward | None = None
+    strategy: str | Plan | Strategy = "best_of_n"
+    total: Budget | Account | float | None = None
+    solver: Solver | None = None
+    seed: int = 0
+    account: Account = field(init=False)
+    _calls: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        check_int("seed", self.seed, 0, optional=False)
+        total = _UNLIMITED if self.total is None else self.total
+        self.account = total if isinstance(total, Account) else Account(Budget.of(total))
+        if "tokens" not in self.account.units:
+            hint = "for example tts.Budget(tokens=100_000)"
+            raise ConfigError(f"total is {self.account}, but it must limit tokens", hint=hint)
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
+        """Return the rows of a batch, in the order of its prompts.
+
+        Args:
+            prompts: The prompts as texts or messages, each as often in a row as its group has samples.
+            trainer: The `GRPOTrainer`.
+
+        Raises:
+            ConfigError: A group is not whole, has no reference answer, or was cut short by the total; the backend
+                shows no token ids or log-probabilities, has another tokenizer or temperature than the trainer; or as
+                `tts.rollouts`.
+        """
+        size = int(trainer.num_generations if trainer.model.training else trainer.num_generations_eval)
+        problems = self._problems_of(prompts, size)
+        own = np.random.SeedSequence([self.seed, self._calls, int(trainer.accelerator.process_index)])
+        self._calls += 1
+        with self._solver_of(trainer) as solver:
+            _check_backend(solver, trainer)
+            drawn = rollouts(
+                problems,
+                self.account,
+                solver=solver,
+                reward=self.reward if self.reward is not None or self.answers is not None else _no_reward,
+                strategy=self.strategy,
+                objective="uniform",
+                n=size,
+                seed=int(own.generate_state(1, np.uint32)[0]),
+            )
+        for group in drawn.groups:
+            _check_size(group, size, drawn.stopped_by)
+        return self._rows([one for group in drawn.groups for one in group.rollouts])
+
+    def _problems_of(self, prompts: Sequence[Any], size: int) -> list[Problem]:
+        """Return a problem for each group of equal prompts in a row.
+
+        Raises:
+            ConfigError: A group is not whole, or its prompt has no reference answer.
+        """
+        problems = list[Problem]()
+        for start in range(0, len(prompts), size):
+            given = prompts[start]
+            alike = sum(other == given for other in prompts[start : start + size])
+            text = prompt_text(Problem(given).prompt)
+            if alike < size:
+                raise ConfigError(
+                    f"the prompt {shown(text)} stands {alike} times in a row, but a group has num_generations={size}",
+                    hint="make the rows of one process a multiple of num_generations",
+                )
+            answer = None if self.answers is None else self.answers.get(text)
+            if self.answers is not None and answer is None and self.reward is None:
+                raise ConfigError(f"the prompt {shown(text)} has no entry in answers", hint="give its reference answer, or reward=")
+            problems.append(Problem(given, answer=answer, id=f"{start // size}"))
+        return problems
+
+    @contextmanager
+    def _solver_of(self, trainer: Any) -> Generator[Solver]:
+        """Give the solver of the caller, or one with the weights that the trainer has now."""
+        if self.solver is not None:
+            yield self.solver
+            return
+        backend = _engine_of(trainer)
+        try:
+            task = _PlainText() if self.task == "text" else self.task
+            yield Solver(backend, {}, task=task, sampling=_sampling_of(trainer))
+        finally:
+            LOOP.run(backend.close())
+
+    def _rows(self, drawn: Sequence[Rollout]) -> dict[str, list[Any]]:
+        """Return rollouts as the columns that TRL asks for."""
+        tokens = [one.tokens for one in drawn if one.tokens is not None]
+        rows: dict[str, list[Any]] = {
+            "prompt_ids": [list(one.prompt) for one in tokens],
+            "completion_ids": [list(one.ids) for one in tokens],
+            "logprobs": [list(one.logprobs if one.sampling_logprobs is None else one.sampling_logprobs) for one in tokens],
+            "env_mask": [[int(wrote) for wrote in one.written] for one in tokens],
+            "rollout_answer": [one.answer for one in drawn],
+            "rollout_truncated": [one.truncated for one in drawn],
+        }
+        if self.answers is not None or self.reward is not None:
+            rows["rollout_reward"] = [one.reward for one in drawn]
+        return rows
+
+
+class _PlainText(TextTask):
+    """Prompts as the trainer has them: texts without a chat template."""
+
+    def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> Prompt:
+        """Return the prompt of the problem; other kinds as `TextTask`."""
+        return problem.prompt if kind == "solve" else super().prompt(problem, kind, texts)
+
+
+def rollout_reward(rollout_reward: Sequence[float], **columns: Any) -> list[float]:
+    """Return the rewards that `TrlRollouts` gave its rows: a reward function of TRL's trainers.
+
+    Args:
+        rollout_reward: The rewards, one a row.
+        columns: The other columns of the rows, which change nothing.
+
+    Example:
+        >>> import tts
+        >>> tts.rollout_reward([1.0, 0.0], prompts=["8 2", "8 2"])
+        [1.0, 0.0]
+    """
+    del columns
+    return list(rollout_reward)
+
+
+def _no_reward(problem: Problem, text: str) -> float:
+    """Return 0: TRL's reward functions judge."""
+    del problem, text
+    return 0.0
+
+
+def _check_size(group: RolloutGroup, size: int, stopped_by: str) -> None:
+    """Raise ConfigError where a group is not as large as the trainer's, or has rows without tokens."""
+    if len(group.rollouts) != size:
+        raise ConfigError(
+            f"the group of the prompt {shown(group.problem.text)} has {len(group.rollouts)} rollouts, "
+            f"but GRPOTrainer needs groups of num_generations={size} ({stopped_by})",
+            hint="give a larger total, or a strategy that writes n texts",
+        )
+    for one in group.rollouts:
+        if one.tokens is None or not one.tokens.ids:
+            raise ConfigError(
+                f"a rollout of the prompt {shown(group.problem.text)} has no tokens, but GRPOTrainer needs one",
+                hint="raise max_completion_length, or take a backend with token ids",
+            )
+
+
+def _sampling_of(trainer: Any) -> Sampling:
+    """Return how the trainer samples.
+
+    Raises:
+        ConfigError: It has a repetition penalty, which the engine lacks.
+    """
+    if (penalty := trainer.repetition_penalty) not in (None, 1, 1.0):
+        raise ConfigError(f"repetition_penalty of the trainer is {penalty}, but rollouts have none", hint="leave it out of GRPOConfig")
+    return Sampling(
+        temperature=trainer.temperature,
+        top_p=trainer.top_p,
+        top_k=trainer.top_k or 0,
+        min_p=trainer.min_p or 0.0,
+        max_tokens=trainer.max_completion_length,
+    )
+
+
+def _engine_of(trainer: Any) -> Any:
+    """Return the engine on the weights that the trainer has now.
+
+    Raises:
+        ConfigError: The model has adapters, or is of a kind that the engine does not run.
+    """
+    from tts.backends.engine.backend import EngineBackend
+    from tts.backends.engine.loading import EngineOptions, make_runner
+    from tts.backends.engine.weights import Checkpoint
+
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if hasattr(model, "peft_config"):
+        raise ConfigError(
+            "the model of the trainer has adapters, but the engine runs whole weights",
+            hint="give solver=, with a backend that runs them",
+        )
+    weights = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    checkpoint = Checkpoint(model.config, weights, trainer.processing_class, model.generation_config, "")
+    runner, renderer = make_runner(checkpoint, EngineOptions(device=str(model.device)))
+    return EngineBackend(runner, renderer, identity=f"the trainer's model at step {trainer.state.global_step}")
+
+
+def _check_backend(solver: Solver, trainer: Any) -> None:
+    """Raise ConfigError where the rows of a solver would not be the trainer's: its tokens, its tokenizer, its law."""
+    run = solver.prepared(Problem("?"), Budget(samples=1), strategy="single")
+    backend = run.backends["policy"]
+    for name, what in (("token_ids", "token ids"), ("logprobs", "log-probabilities")):
+        if not getattr(backend.caps, name):
+            raise ConfigError(
+                f"the backend {backend.name!r} shows no {what}, but rollouts of GRPOTrainer need them",
+                hint="run the model in this process: leave solver out",
+            )
+    _check_tokenizer(backend, trainer.processing_class)
+    if run.sampling.temperature != trainer.temperature:
+        raise ConfigError(
+            f"temperature of the solver is {run.sampling.temperature}, but that of the trainer is {trainer.temperature}",
+            hint="make both equal",
+        )
+
+
+def _check_tokenizer(backend: Backend, theirs: Any) -> None:
+    """Raise ConfigError where a backend's tokenizer is not known to be the trainer's."""
+    ours, size = metadata_of(backend).tokenizer, len(theirs)
+    hint = "run the trainer's model, with its own tokenizer"
+    if ours is None:
+        raise ConfigError(f"the tokenizer of the backend {backend.name!r} is unknown, but it must be that of the trainer", hint=hint)
+    for token in range(0, size, max(1, size // _PROBES)):
+        text = theirs.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        if (found := _text_of(ours, token)) != text:
+            raise ConfigError(
+                f"the tokenizer of the backend {backend.name!r} differs from that of the trainer: "
+                f"token {token} is {shown(str(found))}, not {shown(text)}",
+                hint=hint,
+            )
+
+
+def _text_of(tokenizer: Tokenizer, token: int) -> str | None:
+    """Return the text of a token; None: there is no such token."""
+    try:
+        return tokenizer.written([token])
+    except (ConfigError, LookupError, OverflowError):
+        return None
