@@ -27,7 +27,7 @@ def made_by(command: str, more: str = "") -> str:
         more: What else is said of the command, behind it.
     """
     changed = _CHANGED if _git("status", "--porcelain", "--untracked-files=no", "--", _PACKAGE) else ""
-    return f"Made by `{command}`{more} (result version {RESULT_VERSION}, {_shown(_of_package(commit()))}{changed})."
+    return f"Made by `{command}`{more} (result version {RESULT_VERSION}, {_show(_of_package(commit()))}{changed})."
 
 
 def refuse_mixture(path: Path) -> None:
@@ -47,8 +47,8 @@ def refuse_mixture(path: Path) -> None:
     for version, before in sorted(found, key=str):
         if (version, _of_package(before)) != (RESULT_VERSION, now):
             raise SystemExit(
-                f"{path} has results of version {version}, {_shown(_of_package(before))}, and this is version {RESULT_VERSION}, "
-                f"{_shown(now)}; a page must not mix them: give --store a new file, or go back to that commit"
+                f"{path} has results of version {version}, {_show(_of_package(before))}, and this is version {RESULT_VERSION}, "
+                f"{_show(now)}; a page must not mix them: give --store a new file, or go back to that commit"
             )
 
 
@@ -65,5 +65,5 @@ def _git(*arguments: str) -> str:
     return subprocess.run(["git", "-C", str(_ROOT), *arguments], capture_output=True, text=True, check=False).stdout.strip()
 
 
-def _shown(found: str | None) -> str:
+def _show(found: str | None) -> str:
     return "no commit" if found is None else f"commit {found[:_DIGITS]}"

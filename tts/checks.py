@@ -93,9 +93,9 @@ def check_int(name: str, value: Any, least: int, most: int | None = None, *, opt
     if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
-        raise _refused(name, value, f"a whole number of at least {least}{'' if most is None else f' and at most {most}'}")
+        raise _refuse(name, value, f"a whole number of at least {least}{'' if most is None else f' and at most {most}'}")
     if value >= _LARGE:
-        raise _refused(name, value, "below 2**63")
+        raise _refuse(name, value, "below 2**63")
 
 
 def check_number(
@@ -106,21 +106,21 @@ def check_number(
         return
     rule = "a number" if least is None else f"a number of at least {least}" if most is None else f"a number between {least} and {most}"
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGE:
-        raise _refused(name, value, rule, hint)
+        raise _refuse(name, value, rule, hint)
     if (least is not None and value < least) or (most is not None and value > most):
-        raise _refused(name, value, rule, hint)
+        raise _refuse(name, value, rule, hint)
 
 
 def check_flag(name: str, value: Any) -> None:
     """Raise ConfigError where a parameter is neither True nor False."""
     if not isinstance(value, bool):
-        raise _refused(name, value, "True or False")
+        raise _refuse(name, value, "True or False")
 
 
 def check_text(name: str, value: Any, *, optional: bool = False) -> None:
     """Raise ConfigError where a parameter is not a text, or is empty; `optional`: whether it may be None."""
     if not (optional and value is None) and (not isinstance(value, str) or not value):
-        raise _refused(name, value, "a text that is not empty")
+        raise _refuse(name, value, "a text that is not empty")
 
 
 def check_known(name: str, value: Any, known: Collection[str]) -> None:
@@ -135,7 +135,7 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     check_text(name, value)
     if value not in choices:
         *first, last = map(repr, choices)
-        raise _refused(name, value, f"{', '.join(first)} or {last}")
+        raise _refuse(name, value, f"{', '.join(first)} or {last}")
 
 
 # Parameters that are checked from their annotations -----------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def above(least: float, below: float | None = None, written: str = "") -> Rule:
     def check(name: str, value: Any) -> None:
         rule = f"a number above {least:g}" + ("" if below is None else f" and below {written or below}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not least < value < (_LARGE if below is None else below):
-            raise _refused(name, value, rule)
+            raise _refuse(name, value, rule)
 
     return Rule(check)
 
@@ -255,7 +255,7 @@ def read_text(what: str, path: str | Path, hint: str = "") -> str:
         raise ConfigError(f"{what} is {str(path)!r}, but it cannot be read: {why}", hint=hint) from None
 
 
-def _refused(name: str, value: Any, rule: str, hint: str = "") -> ConfigError:
+def _refuse(name: str, value: Any, rule: str, hint: str = "") -> ConfigError:
     return ConfigError(f"{name} is {shown(value)}, but must be {rule}", hint=hint)
 
 
@@ -267,23 +267,23 @@ def check_problem(problem: Problem) -> None:
     """
     prompt: Any = problem.prompt
     if not isinstance(prompt, str | tuple):
-        raise _refused("the problem", prompt, "text or a list of chat messages", _MESSAGES)
+        raise _refuse("the problem", prompt, "text or a list of chat messages", _MESSAGES)
     for turn in () if isinstance(prompt, str) else prompt:
         parts: tuple[Any, ...] = (turn.role, turn.content) if isinstance(turn, Message) else (None,)
         if not all(isinstance(part, str) for part in parts):
-            raise _refused("a message of the problem", turn, "a role and a content, both text", _MESSAGES)
+            raise _refuse("a message of the problem", turn, "a role and a content, both text", _MESSAGES)
     for part in (prompt,) if isinstance(prompt, str) else (part for turn in prompt for part in (turn.role, turn.content)):
         if HALVES.search(part):
-            raise _refused(
+            raise _refuse(
                 "the problem", part, "text that can be written", "it holds half of a character (a lone surrogate): decode it anew"
             )
     for name, example in (("answer", "7"), ("id", "train/12"), ("task", "math")):
         value = getattr(problem, name)
         if not isinstance(value, str | None):
-            raise _refused(f"the {name} of the problem", value, "text or None", f"for example Problem('3 + 4', {name}={example!r})")
+            raise _refuse(f"the {name} of the problem", value, "text or None", f"for example Problem('3 + 4', {name}={example!r})")
     metadata: Any = problem.metadata
     if not isinstance(metadata, Mapping):
-        raise _refused("the metadata of the problem", metadata, "a mapping", "for example {'level': 3}")
+        raise _refuse("the metadata of the problem", metadata, "a mapping", "for example {'level': 3}")
 
 
 def checked_prompt(given: Any) -> Prompt:
@@ -298,7 +298,7 @@ def checked_prompt(given: Any) -> Prompt:
     except ConfigError as refusal:
         raise ConfigError(refusal.cause.replace("the problem", "the prompt"), hint=refusal.hint or "") from None
     if not "".join([prompt] if isinstance(prompt, str) else [turn.content for turn in prompt]).strip():
-        raise _refused("the prompt", given, "text or chat messages that are not empty")
+        raise _refuse("the prompt", given, "text or chat messages that are not empty")
     return prompt
 
 

@@ -156,13 +156,13 @@ def page(found: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: 
     least = f"`auto` is at most {100 * _WITHIN:g} points below the best single method"
     yield from (
         "",
-        f"{least} at {_listed(near)} tokens in the mean, and at {_listed(sure)} tokens by its whole interval.",
+        f"{least} at {_list(near)} tokens in the mean, and at {_list(sure)} tokens by its whole interval.",
         f"Where the interval of {problems} problems is wider than {100 * _WITHIN:g} points, the second is more than they can show.",
         "",
     )
 
 
-def _listed(budgets: Sequence[int]) -> str:
+def _list(budgets: Sequence[int]) -> str:
     return ", ".join(map(str, budgets)) or "no"
 
 

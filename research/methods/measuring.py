@@ -87,7 +87,7 @@ def measure(choices: Choices, path: Path, jobs: int, limit: int, seeds: int) -> 
     curves: dict[str, Curve] = {}
     kept: dict[tuple[str, int], dict[str, float]] = {}
     with Store(path) as store:
-        for row, curve in _replayed(store, numbers.pop(pool.name)[0]):
+        for row, curve in _replay(store, numbers.pop(pool.name)[0]):
             rows.append(row)
             curves[row.name] = curve
         for name, (number, _) in numbers.items():
@@ -179,7 +179,7 @@ def _row(place: tuple[str, int], limit: int, results: Sequence[Result], curve: C
     )
 
 
-def _replayed(store: Store, number: int) -> Iterator[tuple[Row, Curve]]:
+def _replay(store: Store, number: int) -> Iterator[tuple[Row, Curve]]:
     """Yield a row for each selection and size, and its curve."""
     pools = pools_of(store.results(number)).pools
     sizes = sorted({*plans.BUDGETS, *(2**k for k in range(plans.POOL.bit_length()))})

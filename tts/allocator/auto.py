@@ -142,11 +142,11 @@ class Auto(Strategy):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Run round after round, until a round grants nothing."""
-        probe, had = await self._probed(search), dict[int, int]()
+        probe, had = await self._probe(search), dict[int, int]()
         answer = slice(None)  # the candidates that choose it
         others = set[int]()  # indices of candidates of other strategies
         while True:
-            found = dataclasses.replace(await self._found(search, others), probe=probe)
+            found = dataclasses.replace(await self._find(search, others), probe=probe)
             step = await self.next_round(search, found, had)
             if step.why:
                 agree = "one is accepted" if found.solved else f"{found.agreeing} agree"
@@ -225,7 +225,7 @@ class Auto(Strategy):
         del end
         return False
 
-    def _sized(self, search: Search, step: Round) -> Strategy:
+    def _size(self, search: Search, step: Round) -> Strategy:
         """Return the strategy of a round with its size. The number of samples of another model is what the grant pays."""
         strategy = parse(self.plans()[step.plan]).strategy
         if not isinstance(strategy, BestOfN):  # without a width it would spend all that is left
@@ -251,7 +251,7 @@ class Auto(Strategy):
         Raises:
             SearchEnded: The budget of the problem, the time or a stop rule ended it.
         """
-        strategy, rows = self._sized(search, step), search.rows
+        strategy, rows = self._size(search, step), search.rows
         if _bounded(strategy):
             with _rule_of(parse(self.plans()[step.plan]), search):
                 return await strategy.run(search)
@@ -279,7 +279,7 @@ class Auto(Strategy):
         if samples:
             await search.complete([search.root], n=samples)
 
-    async def _found(self, search: Search, others: Collection[int]) -> Evidence:
+    async def _find(self, search: Search, others: Collection[int]) -> Evidence:
         """Return the evidence from plain samples, with their scores if the selection needs all of these in any case.
 
         Args:
@@ -309,7 +309,7 @@ class Auto(Strategy):
         accepted = any(c.answer is not None and score == verifier.range[1] for c, score in zip(every, scores.tolist(), strict=True))
         return dataclasses.replace(found, checked=True, solved=accepted)
 
-    async def _probed(self, search: Search) -> float:
+    async def _probe(self, search: Search) -> float:
         """Return the estimate from the prompt by the performance model's probe; NaN without a probe or a hidden state."""
         probe = None if self.model is None else shipped.load(self.model).probe
         if probe is None:

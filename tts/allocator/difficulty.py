@@ -227,7 +227,7 @@ def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples:
             expected[first] += ways * float(np.exp(population.voted([first], [other], [size])[0]) @ population.weight)
     expected[1] = max(0.0, 1.0 - expected[2:].sum())
     found = np.bincount(a, minlength=size + 1).astype(np.float64)
-    groups = _merged(expected * len(n), found)
+    groups = _merge(expected * len(n), found)
     if len(groups) < 2:
         usual = int(expected.argmax())
         outside = len(n) - int(found[usual])
@@ -243,7 +243,7 @@ def _patterns(first: int, other: int, rest: int) -> float:
     return ways / 2 if first == other else ways
 
 
-def _merged(expected: Floats, found: Floats) -> list[tuple[float, float]]:
+def _merge(expected: Floats, found: Floats) -> list[tuple[float, float]]:
     """Return groups (expected, found) with at least five expected each, by merging neighbours."""
     groups: list[tuple[float, float]] = []
     wanted = seen = 0.0

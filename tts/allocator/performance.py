@@ -189,7 +189,7 @@ class PerformanceModel:
             if own != wanted:
                 return f"it was fitted to the {what} {own!r}, and this is {wanted!r}"
         if dict(self.verifiers) != dict(verifiers):
-            return f"it was fitted with the verifiers {_named(self.verifiers)}, and these are {_named(verifiers)}"
+            return f"it was fitted with the verifiers {_verifier_words(self.verifiers)}, and these are {_verifier_words(verifiers)}"
         return ""
 
     def to_json(self) -> str:
@@ -395,5 +395,5 @@ def _short(values: Floats | Sequence[float]) -> list[float]:
     return [round(float(value), 6) for value in values]
 
 
-def _named(verifiers: Mapping[str, str]) -> str:
+def _verifier_words(verifiers: Mapping[str, str]) -> str:
     return ", ".join(f"{role}={text}" for role, text in verifiers.items()) or "none"

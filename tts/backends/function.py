@@ -189,7 +189,7 @@ class FunctionBackend(Backend):
         try:
             said = await self._said(rows, index)
             self._continues = self._continues and not isinstance(said, str)
-            answer = _checked(said, row.max_tokens)
+            answer = _check(said, row.max_tokens)
             read = (self._sample, rows.request, row, answer)
             sample = await in_thread(*read) if len(answer.text) > _LONG else self._sample(*read[1:])
         except BaseException as failure:  # noqa: BLE001 - a caller's function: even sys.exit() fails only the row
@@ -237,7 +237,7 @@ class FunctionBackend(Backend):
         self._waiting.clear()
 
 
-def _checked(said: Any, max_tokens: int) -> Answer:
+def _check(said: Any, max_tokens: int) -> Answer:
     """Return the function's result as an answer.
 
     Raises:

@@ -33,12 +33,12 @@ async def read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]]
 
 async def _read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]], *, opens: bool) -> Any:
     if not metadata_of(backend).finishes_reads:
-        return _appended(await call, replies)
+        return _append(await call, replies)
     known = len(replies)
     task = asyncio.ensure_future(_ended(call))
     interrupted = await _waited(lambda: asyncio.wait([task]), task.done)
     returned, failure = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
-    _appended(getattr(failure, "replies", returned), replies)
+    _append(getattr(failure, "replies", returned), replies)
     if end := interrupted or failure:
         made = [reply.value for reply in replies[known:]]
         backend.release([one.handle if isinstance(one, Extension) else one for one in made if opens or isinstance(one, Extension)])
@@ -46,7 +46,7 @@ async def _read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]
     return returned
 
 
-def _appended(returned: Any, replies: list[Reply[Any]]) -> Any:
+def _append(returned: Any, replies: list[Reply[Any]]) -> Any:
     if isinstance(returned, list | tuple):
         replies += [one for one in returned if isinstance(one, Reply)]
     return returned

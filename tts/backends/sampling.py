@@ -45,7 +45,7 @@ def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
     Raises:
         EngineError: the logits hold NaN or +inf, or nothing but -inf.
     """
-    shifted = _shifted(logits)
+    shifted = _shift(logits)
     return shifted - np.log(np.exp(shifted).sum())
 
 
@@ -58,7 +58,7 @@ def filtered_distribution(logits: NDArray[Any], sampling: Sampling) -> NDArray[n
     Raises:
         EngineError: the logits hold NaN or +inf, or nothing but -inf.
     """
-    shifted = _shifted(logits)
+    shifted = _shift(logits)
     if sampling.temperature == 0:
         probs = np.zeros_like(shifted)
         probs[int(np.argmax(shifted))] = 1.0
@@ -67,10 +67,10 @@ def filtered_distribution(logits: NDArray[Any], sampling: Sampling) -> NDArray[n
         probs = np.exp(shifted / sampling.temperature)
         probs /= probs.sum()
     if 0 < sampling.top_k < len(probs):
-        probs[_ranked(probs)[sampling.top_k :]] = 0.0
+        probs[_rank(probs)[sampling.top_k :]] = 0.0
         probs /= probs.sum()
     if sampling.top_p < 1:
-        ranked = _ranked(probs)
+        ranked = _rank(probs)
         mass = np.cumsum(probs[ranked])
         probs[ranked[int(np.searchsorted(mass, sampling.top_p * mass[-1])) + 1 :]] = 0.0
         probs /= probs.sum()
@@ -172,7 +172,7 @@ def top_spread(logprobs: Sequence[float]) -> Spread:
     return Spread(math.nan, max(0.0, -float(known.mean())), max(0.0, others - float(chances @ known)))
 
 
-def _shifted(logits: NDArray[Any]) -> NDArray[np.float64]:
+def _shift(logits: NDArray[Any]) -> NDArray[np.float64]:
     wide = logits.astype(np.float64)
     top = wide.max()
     if not np.isfinite(top):
@@ -180,5 +180,5 @@ def _shifted(logits: NDArray[Any]) -> NDArray[np.float64]:
     return wide - top
 
 
-def _ranked(probs: NDArray[np.float64]) -> NDArray[np.intp]:
+def _rank(probs: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.argsort(-probs, kind="stable")

@@ -280,18 +280,18 @@ class Account(HintsKeywords):
         check_units(limits)
         budget = Budget(**limits) if limits else None  # pyright: ignore[reportArgumentType]
         seconds = None if budget is None else budget.seconds
-        return self._divided({} if budget is None else budget.whole_units(), seconds=seconds, name=name, strict=strict)
+        return self._divide({} if budget is None else budget.whole_units(), seconds=seconds, name=name, strict=strict)
 
     def reserve_part(self, amounts: Amounts, *, name: str = "", noted: Callable[[Call], None] | None = None) -> Account:
         """Return a part with limits in whole units, which may be 0."""
-        return self._divided(amounts, name=name, noted=noted)
+        return self._divide(amounts, name=name, noted=noted)
 
     def take_all(self) -> Account:
         """Return a part that has all that is left of every limit; a deadline stays the parent's."""
         self.check_usable()
         with self._lock:
             is_timed = self._is_timed(self._payers)
-            part = self._divided({unit: max(0, self.available(unit)) for unit in self._payers})
+            part = self._divide({unit: max(0, self.available(unit)) for unit in self._payers})
             part._is_cut_by_time = part._is_cut_by_time or is_timed
         return part
 
@@ -300,7 +300,7 @@ class Account(HintsKeywords):
         owners = [(unit, self._payers[unit][-1]) for unit in units if unit in self._payers]
         return any(owner._is_contended or owner._books.held[unit] for unit, owner in owners)
 
-    def _divided(
+    def _divide(
         self,
         amounts: Amounts,
         *,
@@ -334,7 +334,7 @@ class Account(HintsKeywords):
 
     def open_search(self, *, noted: Callable[[Call], None] | None = None) -> Account:
         """Return the part for one search: it has the same limits, and a ledger of its own."""
-        part = self._divided({}, started=self._clock(), noted=noted)
+        part = self._divide({}, started=self._clock(), noted=noted)
         part._is_search = True
         self._count_search(1)
         return part

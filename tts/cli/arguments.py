@@ -25,7 +25,7 @@ def read_problem(given: str) -> str:
         ConfigError: the file cannot be read, or something is not UTF-8.
     """
     if given == "-":
-        return _decoded(sys.stdin.buffer.read(), "the standard input")
+        return _decode(sys.stdin.buffer.read(), "the standard input")
     if given.startswith("@"):
         return _file(given[1:])
     try:
@@ -37,7 +37,7 @@ def read_problem(given: str) -> str:
             f"the problem is {given!r}, which looks like a file's name, but there is no such file",
             hint="give the path of a file, or more of a problem",
         )
-    return _file(given) if named else _decoded(given.encode("utf-8", "surrogateescape"), "the problem")
+    return _file(given) if named else _decode(given.encode("utf-8", "surrogateescape"), "the problem")
 
 
 def read_prompt(
@@ -82,10 +82,10 @@ def _file(path: str) -> str:
             f"the problem file is {path!r}, but it cannot be read: {why}",
             hint="give the path of a text file, or the problem itself without the @",
         ) from None
-    return _decoded(content, f"the problem file {path!r}")
+    return _decode(content, f"the problem file {path!r}")
 
 
-def _decoded(content: bytes, source: str) -> str:
+def _decode(content: bytes, source: str) -> str:
     try:
         return content.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as failure:

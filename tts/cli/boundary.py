@@ -39,7 +39,7 @@ def boundary(*, debug: bool) -> Generator[None]:
         with warnings.catch_warnings(), ExitStack() as noted:
             _warned.clear()
             for name in _NOTED:
-                noted.enter_context(_logged(name, _Notes(), logging.INFO))
+                noted.enter_context(_log(name, _Notes(), logging.INFO))
             if not debug:
                 warnings.showwarning = lambda message, *_, **__: warn(str(message))
             yield
@@ -97,7 +97,7 @@ class _Notes(logging.Handler):
 
 
 @contextmanager
-def _logged(name: str, handler: logging.Handler, level: int | str) -> Generator[None]:
+def _log(name: str, handler: logging.Handler, level: int | str) -> Generator[None]:
     """Pass what a logger gets from a level on to a handler, for the block."""
     logger = logging.getLogger(name)
     before = logger.level
@@ -124,7 +124,7 @@ def write_log(level: LogLevel) -> AbstractContextManager[None]:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(lambda record: record.name not in _NOTED)
-    return _logged("tts", handler, level.name)
+    return _log("tts", handler, level.name)
 
 
 def report(failure: BaseException, *, debug: bool) -> None:

@@ -131,14 +131,14 @@ def _rows(solution: Solution) -> list[tuple[str, str, str]]:
         ("tokens reused", _UNKNOWN if usage.reused_tokens is None else f"{usage.reused_tokens:,}", ""),
         ("tokens out", _out(usage), ""),
         ("verifier tokens", f"{usage.verifier_tokens:,}", ""),
-        *_rated(solution),
+        *_rate(solution),
         ("calls", _UNKNOWN if solution.trace is None else f"{len(solution.trace.calls):,}", ""),
         ("wall seconds", f"{usage.seconds:.3f}" if usage.seconds < 10 else f"{usage.seconds:,.1f}", ""),
         ("stopped by", solution.stopped_by, ""),
     ]
 
 
-def _rated(solution: Solution) -> list[tuple[str, str, str]]:
+def _rate(solution: Solution) -> list[tuple[str, str, str]]:
     """Return a row for dollars and for FLOPs where the budget limits them."""
     usage, left = solution.usage, solution.remaining
     usd = _UNKNOWN if usage.usd is None else _decimal(usage.usd)

@@ -431,7 +431,7 @@ class Study(Replayable):
         with self._opened("these are not all its results") as (opened, found):
             if form is None:
                 return export(opened.results(found.id), path)
-            return export_samples(_sampled(opened, found), path, form, found.name)
+            return export_samples(_sample(opened, found), path, form, found.name)
 
     def export_training(
         self,
@@ -481,7 +481,7 @@ class Study(Replayable):
                         hint="forms of texts: " + ", ".join(name for name, one in FORMS.items() if not one.tokens),
                     )
                 made = RecordedSearches(None if settings is not None else self.config, (settings or {}).get("task"), chosen.verifier)
-                records: Iterable[SearchRows] = (made.record(*one) for one in pool(_sampled(opened, found)))
+                records: Iterable[SearchRows] = (made.record(*one) for one in pool(_sample(opened, found)))
                 return export_searches(records, target, form, chosen, facts=facts)
             costs = [result.usage.tokens for result, _ in pool((one, {}) for one in opened.results(found.id, drawn=False))]
             if self._of_store:
@@ -510,7 +510,7 @@ class Study(Replayable):
         """
         target = _page_path(path)
         with self._opened("these are not all its samples") as (opened, found):
-            page, count = samples_page(found.name, _sampled(opened, found))
+            page, count = samples_page(found.name, _sample(opened, found))
         _write_page(target, page)
         return count
 
@@ -550,7 +550,7 @@ class Study(Replayable):
         return ConfigError(f"the study {name!r} has no results in {self.store}", hint="call its run() first")
 
 
-def _sampled(store: Store, study: StoredStudy) -> Iterator[Sampled]:
+def _sample(store: Store, study: StoredStudy) -> Iterator[Sampled]:
     """Yield the results of a study, with their samples and texts as far as they were recorded."""
     return (with_texts(result, store.source(result.cell.key)) for result in store.results(study.id))
 

@@ -75,13 +75,13 @@ def _of_pools(results: Iterable[Result], plan: Plan, n: int, model: str | None) 
         raise ConfigError(f"n is {n}, but the pool of problem {short[0].cell.problem!r} has {len(short[0].drawn)} samples")
     first = _first(pools, [pool.cell for pool in pools], None, model)
     plan = dataclasses.replace(plan, strategy=first[0].law, selection=plan.selection or plan.strategy.default_selection(verified=False))
-    outcomes = [_chosen(pool, plan, n) for pool in first]
+    outcomes = [_choose(pool, plan, n) for pool in first]
     whole = dataclasses.replace(plan, strategy=dataclasses.replace(first[0].law, n=n))
     cell = dataclasses.replace(first[0].cell, strategy=str(whole), budget={"samples": n})
     return [_name(pool.cell) for pool in first], cell, outcomes
 
 
-def _chosen(pool: ProblemPool, plan: Plan, n: int) -> tuple[float, bool]:
+def _choose(pool: ProblemPool, plan: Plan, n: int) -> tuple[float, bool]:
     """Return the confidence of what the first n samples of a pool answer, and whether it is right."""
     outcome, confidence = RecordedSearch(pool, plan).sure(range(n))
     return (math.nan if outcome.answer is None else confidence, bool(outcome.right))

@@ -58,7 +58,7 @@ def fields_from(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: a value is not valid for its field, or a price without a number of tokens.
     """
-    return {name: _converted(_hints()[name], f"{name} of model {owner!r}", name, value) for name, value in given.items()}
+    return {name: _convert(_hints()[name], f"{name} of model {owner!r}", name, value) for name, value in given.items()}
 
 
 @cache
@@ -66,7 +66,7 @@ def _hints() -> dict[str, Any]:
     return get_type_hints(ModelRecord)
 
 
-def _converted(hint: Any, what: str, name: str, value: Any) -> Any:
+def _convert(hint: Any, what: str, name: str, value: Any) -> Any:
     from pydantic import TypeAdapter, ValidationError
 
     if name in (*PRICES, *BATCH_PRICES) and value is not None:

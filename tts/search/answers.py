@@ -60,7 +60,7 @@ class Answers:
         for t in ts:
             if t.status not in ("finished", "truncated") or t.node in self._of:
                 continue
-            answer: Any = await self._extracted(t.response)
+            answer: Any = await self._extract(t.response)
             if not isinstance(answer, str | None):
                 raise TTSError(f"the task {self._task.name!r} extracted {shown(answer)}, but extract must return a text or None")
             answer = None if answer is None else in_whole_characters(answer)
@@ -73,7 +73,7 @@ class Answers:
         """Return the class of each of some answers, which were extracted elsewhere."""
         return [await self._class_of(answer) for answer in answers]
 
-    async def _extracted(self, text: str) -> Any:
+    async def _extract(self, text: str) -> Any:
         """Return the answer in a text; None where the time is over."""
         if self._seconds_left is not None and self._seconds_left() == 0:
             self._read_late += len(text)

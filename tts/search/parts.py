@@ -414,7 +414,7 @@ class Plan:
         _refuse_attempt(part, Strategy, "run")
         wraps = "write tts.as_strategy(FUNCTION)" if inspect.isfunction(part) else ""
         raise ConfigError(
-            f"the strategy is {_named(part, name)}, but must begin with a strategy", hint=wraps or "for example best_of_n(n=8) | majority"
+            f"the strategy is {_name(part, name)}, but must begin with a strategy", hint=wraps or "for example best_of_n(n=8) | majority"
         )
 
     def __or__(self, part: Any) -> Plan:
@@ -440,7 +440,7 @@ class Plan:
         _refuse_attempt(part, StopRule, "should_stop")
         _refuse_attempt(part, Selection, "select")
         raise ConfigError(
-            f"{_named(part, name)} is neither a stop rule nor a selection: it has no should_stop and no select",
+            f"{_name(part, name)} is neither a stop rule nor a selection: it has no should_stop and no select",
             hint="write STRATEGY | STOP RULE | SELECTION",
         )
 
@@ -448,7 +448,7 @@ class Plan:
         return " | ".join(str(part) for part in (self.strategy, self.stopping, self.selection) if part is not None)
 
 
-def _named(part: Any, name: str) -> str:
+def _name(part: Any, name: str) -> str:
     return f"{name!r} (a {type(part).__name__})" if name else shown(part)
 
 

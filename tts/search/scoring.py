@@ -493,13 +493,13 @@ class MeteredCalls:
 
     async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str | None, ...]]:
         """See `Calls.replies`."""
-        samples = await self._sampled(prompts, votes, max_tokens, sampling)
+        samples = await self._sample(prompts, votes, max_tokens, sampling)
         found = [tuple(None if sample.finish == "error" else sample.text for sample in of_prompt) for of_prompt in samples]
         for prompt, replies in zip(prompts, found, strict=True):
             self._keep(Judgement("", prompt_text(prompt_in_whole_characters(prompt)), replies))
         return found
 
-    async def _sampled(
+    async def _sample(
         self, prompts: Sequence[Prompt], votes: int, max_tokens: int, sampling: Sampling, *, tops: bool = False
     ) -> list[list[Sample]]:
         """Return `votes` rows for each prompt."""
@@ -551,7 +551,7 @@ class MeteredCalls:
         if self._backend.caps.next_logprobs != "absent":
             laws = await self.choices(prompts, tokens)
             return laws, np.where(np.isnan(laws).any(axis=1), 1.0, 0.0)
-        samples = await self._sampled(prompts, 1, 1, Sampling(), tops=True)
+        samples = await self._sample(prompts, 1, 1, Sampling(), tops=True)
         laws = [law_of_tops(sample.tops[0] if sample.tops else (), tokens) for (sample,) in samples]
         return clean_law([law for law, _ in laws]).reshape(len(prompts), len(tokens)), np.array([missing for _, missing in laws])
 

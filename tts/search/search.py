@@ -330,7 +330,7 @@ class Search:
             if n is None and not queue.begun:
                 before = self._spend()
             try:
-                await self._completed(queue, made)
+                await self._complete(queue, made)
             except SearchEnded as end:
                 if self.notes.stop is None and await self._score_held():
                     continue
@@ -374,7 +374,7 @@ class Search:
             raise SearchEnded("nothing is spent any more")
         return free
 
-    async def _completed(self, queue: RowQueue, made: list[Trajectory]) -> None:
+    async def _complete(self, queue: RowQueue, made: list[Trajectory]) -> None:
         """Make one call for rows of a queue, and finish the rows that have ended; `made`: their paths."""
         with self._call(writes=True):
             async with self._wave(queue) as rows:

@@ -417,7 +417,7 @@ class RowSizes:
         units = [account.available(unit) // amount for unit, amount in each.items() if amount > 0]
         if units:
             return max(1, min(units))
-        return None if account.deadline is None else self._doubled()
+        return None if account.deadline is None else self._double()
 
     def most_rows(self, live: int) -> int:
         """Return a number of rows of the policy that no limit pays, were each of one token.
@@ -436,7 +436,7 @@ class RowSizes:
         """Return what a plain sample of expected length by a model costs, in whole units."""
         return self.sample_bound(model).of(unit, self.lengths("solve").expected())
 
-    def _doubled(self) -> int:
+    def _double(self) -> int:
         """Return the rows of a wave towards a deadline, which cuts it: as many again as there were."""
         return max(_FIRST_WIDTH, sum(known.ended for known in self._lengths.values()))
 
@@ -453,7 +453,7 @@ class RowSizes:
             return
         self.lengths(path.root_kind).note(path.node, path.num_tokens, ended=path.status == "finished", above=above)
         if isinstance(queue.until, Tokens):
-            self._chains[path.node] = (queue.sampling.max_tokens, self._chained(queue, row) + row.written)
+            self._chains[path.node] = (queue.sampling.max_tokens, self._chain(queue, row) + row.written)
         if queue.until is STEP and row.over:
             self._steps[0] += row.written
             self._steps[1] += 1
@@ -592,7 +592,7 @@ class RowSizes:
         if queue.most is None and "samples" in account.units:
             most = min(most, max(1, account.available("samples")))
         if queue.most is None and (account.deadline is not None or math.isinf(most)):
-            most = min(most, _UNBOUNDED_WIDTH if account.deadline is None else self._doubled())
+            most = min(most, _UNBOUNDED_WIDTH if account.deadline is None else self._double())
         if most > queue.distinct and (parent := queue.peek()) is not None:
             most = min(most, max(queue.distinct, self._payable(queue, parent, completed=completed)))
         return int(most)
@@ -684,9 +684,9 @@ class RowSizes:
 
     def uncapped(self, queue: RowQueue, row: QueuedRow) -> int:
         """Return the tokens that the cap of a row leaves it."""
-        return (queue.sampling.max_tokens or NO_CAP) - self._chained(queue, row) - row.written
+        return (queue.sampling.max_tokens or NO_CAP) - self._chain(queue, row) - row.written
 
-    def _chained(self, queue: RowQueue, row: QueuedRow) -> int:
+    def _chain(self, queue: RowQueue, row: QueuedRow) -> int:
         """Return the tokens of the pieces, written under the same cap, that a row goes on with."""
         if not self._chains:
             return 0

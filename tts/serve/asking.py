@@ -137,18 +137,18 @@ async def get_response(request: Request) -> Response:
         return JsonReply(responses.opening(head_of(search), "in_progress"))
     if (opening := _elsewhere(request, request.path_params["name"])) is not None:
         return JsonReply(opening)
-    return JsonReply((await _found(request)).reply)
+    return JsonReply((await _find(request)).reply)
 
 
 async def input_items(request: Request) -> Response:
     """List the items that a response was asked with, the newest first, as the API has it."""
-    listed = [_listed(place, item) for place, item in enumerate((await _found(request)).items)]
+    listed = [_list(place, item) for place, item in enumerate((await _find(request)).items)]
     listed.reverse()
     ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {"first_id": None, "last_id": None}
     return JsonReply({"object": "list", "data": listed, **ends, "has_more": False})
 
 
-def _listed(place: int, item: dict[str, Any]) -> dict[str, Any]:
+def _list(place: int, item: dict[str, Any]) -> dict[str, Any]:
     """Return an item as lists have it: with an id, and a text as parts."""
     content = item.get("content")
     kind = "output_text" if item.get("role") == "assistant" else "input_text"
@@ -168,13 +168,13 @@ async def cancel_response(request: Request) -> Response:
         await _gateway(request).end_elsewhere(request.state.client.owner, request.path_params["name"].removeprefix(responses.PREFIX))
         found = await _kept(request, request.path_params["name"])
         return JsonReply({**opening, "status": "cancelled"} if found is None else found.reply)
-    return JsonReply((await _found(request)).reply)
+    return JsonReply((await _find(request)).reply)
 
 
 async def delete_response(request: Request) -> Response:
     """Drop a response that is kept."""
     name, gateway = request.path_params["name"], _gateway(request)
-    await _found(request)
+    await _find(request)
     number = name.removeprefix(responses.PREFIX)
     await asyncio.to_thread(gateway.archive.drop_response, request.state.client.owner, number)
     return JsonReply({"id": name, "object": "response", "deleted": True})
@@ -201,7 +201,7 @@ async def _kept(request: Request, name: str) -> ResponseRecord | None:
     return await gateway.kept(gateway.archive.response, request.state.client.owner, name.removeprefix(responses.PREFIX))
 
 
-async def _found(request: Request) -> ResponseRecord:
+async def _find(request: Request) -> ResponseRecord:
     name = request.path_params["name"]
     if (found := await _kept(request, name)) is None:
         raise ApiError(404, f"there is no response {name[:80]!r} of this key, or it was not kept", code="response_not_found")

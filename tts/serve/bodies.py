@@ -35,10 +35,10 @@ async def read_body(request: Request) -> bytes:
                     raise _too_large(most)
     except TimeoutError:
         raise ApiError(408, f"the body did not come within {seconds:g} seconds; send it at once", code="body_too_slow") from None
-    return _decompressed(b"".join(parts), request.headers.get("content-encoding", "identity").strip().lower(), most)
+    return _decompress(b"".join(parts), request.headers.get("content-encoding", "identity").strip().lower(), most)
 
 
-def _decompressed(body: bytes, encoding: str, most: int) -> bytes:
+def _decompress(body: bytes, encoding: str, most: int) -> bytes:
     """Return a body without its encoding, of at most `most` bytes."""
     if encoding in ("identity", ""):
         return body

@@ -82,7 +82,7 @@ class Preset(Section):
     escalate: list[str] = Field(default_factory=list[str])
 
     @model_validator(mode="after")
-    def _calibrated(self) -> Preset:
+    def _calibrate(self) -> Preset:
         if (self.risk is None) != (self.calibration is None):
             missing = "risk" if self.risk is None else "calibration"
             raise ConfigError(f"{missing} is missing, but a preset has both or neither of risk and calibration", hint="tts calibrate")

@@ -93,7 +93,7 @@ def metrics_text(counts: Mapping[str, float], gauges: Mapping[str, float], clien
     lines: list[str] = []
     for name, rows in sorted(by_name.items()):
         lines.append(f"# TYPE {name} counter")
-        lines += [f"{name}{{{_written(labels)}}} {count}" for labels, count in sorted(rows)]
+        lines += [f"{name}{{{_write(labels)}}} {count}" for labels, count in sorted(rows)]
     lines.append(f"# TYPE {_SECONDS} histogram")
     total = 0
     for place, bound in enumerate((*_BOUNDS_S, None)):
@@ -105,11 +105,11 @@ def metrics_text(counts: Mapping[str, float], gauges: Mapping[str, float], clien
     return "\n".join(lines) + "\n"
 
 
-def _written(labels: Labels) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
+def _write(labels: Labels) -> str:
+    return ",".join(f'{name}="{_escape(value)}"' for name, value in labels)
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 

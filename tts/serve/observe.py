@@ -66,7 +66,7 @@ def _ended(record: SearchRecord) -> dict[str, Any]:
 
 async def trace(request: Request) -> Response:
     """Return the trace of a finished search."""
-    found = await _kept(request)
+    found = await _keep(request)
     if request.query_params.get("format") == "html":
         page = await asyncio.to_thread(found.to_html)
         sandbox = {"content-security-policy": "sandbox allow-scripts"}  # its own script, which sees nothing of this server
@@ -74,7 +74,7 @@ async def trace(request: Request) -> Response:
     return Response(await asyncio.to_thread(lambda: embedded(found.to_dict(), winning_node(found))), media_type="application/json")
 
 
-async def _kept(request: Request) -> Trace:
+async def _keep(request: Request) -> Trace:
     gateway, owner = _asked(request)
     if (found := await gateway.kept(gateway.archive.trace, owner, request.path_params["number"])) is None:
         raise _unknown(request)
@@ -89,7 +89,7 @@ async def events(request: Request) -> Response:
         return EventStream(gateway, search)
     if gateway.books.find(owner, request.path_params["number"]) is not None:
         return ElsewhereStream(request)
-    found = await _kept(request)
+    found = await _keep(request)
     return Response(await asyncio.to_thread(_whole, found), media_type="text/event-stream")
 
 
@@ -166,7 +166,7 @@ class ElsewhereStream(EventsReply):
         try:
             while not (await asyncio.wait([waiting], timeout=gateway.config.ping_s))[0]:
                 yield PING
-            found = await _kept(self._request)
+            found = await _keep(self._request)
         except ApiError:  # it failed, or its trace is not kept
             yield _event("end", {"state": "failed", "answer": None})
             return

@@ -153,11 +153,11 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
     if choices > limits.n:
         field = request.name_of("n")
         raise refused(field, f"{field} is {choices}, but this server gives at most {limits.n} choices; ask for fewer")
-    strategy = _named_strategy(gateway, offer, options.strategy)
+    strategy = _name_strategy(gateway, offer, options.strategy)
     sampling, notes = _sampling(request, gateway, offer, strategy)
     task = _task(request, gateway, offer)
     if widens and choices > 1:
-        strategy = _widened(strategy, choices, gateway.offers.task(offer) if task is None else task, _has_verifier(request, gateway, offer))
+        strategy = _widen(strategy, choices, gateway.offers.task(offer) if task is None else task, _has_verifier(request, gateway, offer))
     budget, more = _budget(request, gateway, offer, strategy)
     seed = options.seed if options.seed is not None else request.seed
     problem = Problem(_prompt(request.messages))
@@ -180,7 +180,7 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
     )
 
 
-def _widened(plan: Plan | None, choices: int, task: Task, has_verifier: bool) -> Plan | None:  # noqa: FBT001 - the last of four
+def _widen(plan: Plan | None, choices: int, task: Task, has_verifier: bool) -> Plan | None:  # noqa: FBT001 - the last of four
     """Return a plan that draws as many samples as there are answers, where it would draw one.
 
     Args:
@@ -267,7 +267,7 @@ def _prompt(messages: tuple[Message, ...]) -> str | tuple[Message, ...]:
     return first.content if not others and first.role == "user" and not first.parts else messages
 
 
-def _named_strategy(gateway: Gateway, offer: Offer, given: str | None) -> Plan | None:
+def _name_strategy(gateway: Gateway, offer: Offer, given: str | None) -> Plan | None:
     if given is None:
         own = offer.preset.strategy if offer.preset.strategy is not None else offer.settings.strategy
         return None if own is None else plan_of(own)

@@ -49,10 +49,10 @@ async def tokenize(request: Request) -> Response:
     messages = None if body.messages is None else messages_of(body.messages, gateway.config.limits)
     if (size := len(body.prompt or "")) > (most := gateway.config.limits.characters):
         raise too_long("prompt", f"{size} characters", most)
-    return JsonReply(await gateway.aside(_tokenized, body, messages, backend, tokenizer))
+    return JsonReply(await gateway.aside(_tokenize, body, messages, backend, tokenizer))
 
 
-def _tokenized(body: TokenizeBody, messages: Any, backend: Backend, tokenizer: Tokenizer) -> dict[str, Any]:
+def _tokenize(body: TokenizeBody, messages: Any, backend: Backend, tokenizer: Tokenizer) -> dict[str, Any]:
     try:
         if messages is not None:
             ids = tokenizer.prompt(messages)
@@ -72,10 +72,10 @@ async def detokenize(request: Request) -> Response:
     if (size := len(body.tokens)) > (most := gateway.config.limits.characters):
         raise too_long("tokens", f"{size} tokens", most)
     _, tokenizer = await _tokenizer(gateway, body.model)
-    return JsonReply({"prompt": await gateway.aside(_detokenized, body.tokens, tokenizer)})
+    return JsonReply({"prompt": await gateway.aside(_detokenize, body.tokens, tokenizer)})
 
 
-def _detokenized(tokens: list[int], tokenizer: Tokenizer) -> str:
+def _detokenize(tokens: list[int], tokenizer: Tokenizer) -> str:
     if (wrong := next((token for token in tokens if not 0 <= token < 2**31), None)) is not None:
         raise refused("tokens", f"tokens has {shown(wrong)}, which is the id of no token")
     try:

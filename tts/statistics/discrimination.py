@@ -81,7 +81,7 @@ def expected_calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int =
         ConfigError: as `roc_auc`, a score outside [0, 1], or fewer than one bin.
     """
     score, label = scores_and_labels(scores, labels, unit=True)
-    at = _binned(score, bins)
+    at = _bin(score, bins)
     num, score_sum, label_sum = (np.bincount(at, weights, bins) for weights in (None, score, label))
     table = tuple(
         Bin(i / bins, (i + 1) / bins, int(num[i]), *(float(each[i] / num[i]) if num[i] else math.nan for each in (score_sum, label_sum)))
@@ -141,7 +141,7 @@ def clustered_calibration_error(
     """
     score, label = scores_and_labels(scores, labels, unit=True)
     at, num_clusters = numbered(clusters, len(score))
-    place = at * bins + _binned(score, bins)
+    place = at * bins + _bin(score, bins)
     gaps = np.bincount(place, score - label, num_clusters * bins).reshape(num_clusters, bins)
     sizes = np.bincount(at, minlength=num_clusters).astype(np.float64)
 
@@ -153,7 +153,7 @@ def clustered_calibration_error(
     return Estimate(estimate.value, low, high, level, num_clusters)
 
 
-def _binned(score: Floats, bins: int) -> Whole:
+def _bin(score: Floats, bins: int) -> Whole:
     if bins < 1:
         raise ConfigError(f"bins is {bins}, but must be at least 1")
     return np.minimum((score * bins).astype(np.int64), bins - 1)

@@ -130,7 +130,7 @@ def weighted_at_k(
     value, error = np.full(ks.shape, np.nan), np.full(ks.shape, np.nan)
     for each in np.unique(ks[valid]).astype(int).tolist():
         exact = math.comb(n, each) <= draws
-        found = _weighted(_subsets(n, each) if exact else ranks < each, answer, weight, good)
+        found = _weigh(_subsets(n, each) if exact else ranks < each, answer, weight, good)
         value[ks == each] = found.mean()
         error[ks == each] = 0.0 if exact else found.std(ddof=1) / math.sqrt(draws)
     return Averaged(value, error)
@@ -198,7 +198,7 @@ def _subsets(n: int, k: int) -> NDArray[np.bool_]:
     return masks
 
 
-def _weighted(masks: NDArray[np.bool_], answer: Whole, weight: Floats, good: Floats) -> Floats:
+def _weigh(masks: NDArray[np.bool_], answer: Whole, weight: Floats, good: Floats) -> Floats:
     """Return [S]: the chance that the class of greatest weight is right in each subset."""
     taken = masks.astype(np.float64)
     classes = (answer[:, None] == np.unique(answer[answer >= 0])).astype(np.float64)  # [n, A]

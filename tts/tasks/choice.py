@@ -56,14 +56,14 @@ class ChoiceTask(Task):
         marked = "" if end is None else text[end:].lstrip().partition("\n")[0]
         for stated in (last_tagged(text) or "", last_boxed(text) or "", marked, text, text.rstrip().rpartition("\n")[2]):
             answer = clean(stated)
-            if self._chosen(answer) is not None:
+            if self._choose(answer) is not None:
                 return answer
         return None
 
     def canonical(self, answer: str) -> str:
         """Return the choice that an answer states, and any other text folded."""
-        return self._chosen(clean(answer)) or folded(answer)
+        return self._choose(clean(answer)) or folded(answer)
 
-    def _chosen(self, answer: str) -> str | None:
+    def _choose(self, answer: str) -> str | None:
         stated = folded(re.sub(r"\\text\{(.*)\}", r"\1", answer))
         return stated if stated in map(folded, self.choices) else None

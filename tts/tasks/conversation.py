@@ -46,18 +46,18 @@ def conversation(
             raise ConfigError("a system message is given beside messages that have one", hint="give one of them")
         turns.insert(0, Message("system", system))
     start = next((i for i, turn in enumerate(turns) if turn.role != "system"), len(turns))
-    shots = [turn for asked, told in examples for turn in (Message("user", _filled(template, asked)), Message("assistant", told))]
+    shots = [turn for asked, told in examples for turn in (Message("user", _fill(template, asked)), Message("assistant", told))]
     turns[start:start] = shots
     if problem is not None:
         if not turns:
-            return _filled(template, problem)
-        turns.append(Message("user", _filled(template, problem)))
+            return _fill(template, problem)
+        turns.append(Message("user", _fill(template, problem)))
     if not turns or turns[-1].role != "user":
         raise ConfigError("the messages do not end with a turn of the user", hint="give the problem, or messages that end with it")
     return tuple(turns)
 
 
-def _filled(template: str | None, text: str) -> str:
+def _fill(template: str | None, text: str) -> str:
     return text if template is None else template.replace(SLOT, text)
 
 

@@ -265,7 +265,7 @@ def _stated(rest: str) -> str | None:
     body = here.strip().strip("*_").strip()
     begin = rest.lstrip(" \t\r\n*_")
     if any(begin.startswith(left) for left, _ in _DISPLAYED) and (not body or len(begin) == len(rest.lstrip(" *_"))):
-        shown = _displayed(begin)
+        shown = _display(begin)
         if shown is not None:
             return shown or None
     line = here if clean(here) else below.lstrip().partition("\n")[0]
@@ -283,7 +283,7 @@ def _breaks_off(stated: str) -> bool:
     return _OPEN_END.search(stated) is not None or braces.count("{") > braces.count("}")
 
 
-def _displayed(text: str) -> str | None:
+def _display(text: str) -> str | None:
     """Return mathematics, or code, that its delimiters set apart from the lines around it; None where they stand within a line.
 
     What breaks off before its end, or holds an unfinished box, is "".

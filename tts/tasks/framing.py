@@ -44,19 +44,19 @@ class Framing:
         Raises:
             ConfigError: `kind` has no request here, or `texts` are too few for it.
         """
-        asks = {**self.requests, "program": _joined(_PROGRAM, self.requests["solve"].strip())}
+        asks = {**self.requests, "program": _join(_PROGRAM, self.requests["solve"].strip())}
         if kind not in asks:
             raise unknown_kind(task, kind, asks)
         need_texts(kind, texts, _NEEDED[kind])
         parts = [*_earlier(kind, texts), asks[kind].strip()]
         appended = "\n\n".join(part for part in parts if part)
         if isinstance(problem.prompt, str):
-            return (Message("user", _joined(problem.prompt.strip(), appended)),)
+            return (Message("user", _join(problem.prompt.strip(), appended)),)
         *turns, last = problem.prompt or (Message("user", ""),)
         if last.role != "user":
             return (*problem.prompt, Message("user", appended)) if appended else problem.prompt
         if not last.parts:
-            return (*turns, Message("user", _joined(last.content, appended)))
+            return (*turns, Message("user", _join(last.content, appended)))
         return (*turns, last.and_then(f"\n\n{appended}")) if appended else problem.prompt
 
     def typical_tokens(self, task: str, kind: str) -> int:
@@ -88,7 +88,7 @@ def _earlier(kind: str, texts: Sequence[str]) -> list[str]:
     return [f"Earlier solution:\n\n{texts[-1].strip()}"] if _NEEDED[kind] else []
 
 
-def _joined(first: str, second: str) -> str:
+def _join(first: str, second: str) -> str:
     return f"{first}\n\n{second}" if first and second else first or second
 
 

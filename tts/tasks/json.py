@@ -75,7 +75,7 @@ class JsonTask(Task):
         for written in (text, *fenced, "" if end is None else text[end:].lstrip().partition(_NEWLINE)[0]):
             if (answer := written.strip()) and self._fits(answer, allowance):
                 return answer
-        return next((answer for answer in reversed(list(_embedded(text))) if self._fits(answer, allowance)), None)
+        return next((answer for answer in reversed(list(_embed(text))) if self._fits(answer, allowance)), None)
 
     def canonical(self, answer: str) -> str:
         """Return JSON with sorted members and one form of each number; any other text folded."""
@@ -105,7 +105,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _embedded(text: str) -> Iterator[str]:
+def _embed(text: str) -> Iterator[str]:
     """Yield the outermost objects and lists of a text, in order, up to one that is nested too deeply to be read."""
     decoder, at = json.JSONDecoder(parse_constant=_refuse_constant), 0
     while (found := _OPENING.search(text, at)) is not None:

@@ -71,11 +71,11 @@ class ReasoningGymTask(Task):
 
     def is_finished(self, text: str) -> bool:
         """Whether a text has an answer between tags."""
-        return _tagged(text) is not None
+        return _tag(text) is not None
 
     def extract(self, text: str) -> str | None:
         """Return what stands between the last tags, else the last boxed answer or the one after the last marker, else None."""
-        tagged = _tagged(text)
+        tagged = _tag(text)
         answer = final_answer(text) if tagged is None else tagged
         return None if answer is None or answer.startswith(_REFERENCE) else answer  # no model writes its own reference
 
@@ -141,6 +141,6 @@ class ReasoningGymTask(Task):
         return 0.0
 
 
-def _tagged(text: str) -> str | None:
+def _tag(text: str) -> str | None:
     found = [content for content in _TAGGED.findall(text) if content.strip()]
     return found[-1].strip() if found else None

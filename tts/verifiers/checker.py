@@ -31,9 +31,9 @@ class Checker(Verifier):
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return 1.0 for a right answer, 0.0 for a wrong or missing one."""
-        return [await self._scored(problem, t.response, calls) for t in trajectories]
+        return [await self._score(problem, t.response, calls) for t in trajectories]
 
-    async def _scored(self, problem: Problem, text: str, calls: Calls) -> StepScores:
+    async def _score(self, problem: Problem, text: str, calls: Calls) -> StepScores:
         answer, reference = await call_or_postpone(calls.task.extract, text), problem.answer or ""
         if answer is None:
             return StepScores(whole=0.0, note="The solution has no answer.")

@@ -30,8 +30,8 @@ def check_fit(verifier: Verifier, backend: Backend, task: Task) -> None:
         return
     if metadata.step != task.step_stop:
         raise CapabilityError(
-            f"the verifier {verifier.name!r} is read where steps end in {_listed(metadata.step)}, "
-            f"but those of the task {task.name!r} end in {_listed(task.step_stop)}",
+            f"the verifier {verifier.name!r} is read where steps end in {_list(metadata.step)}, "
+            f"but those of the task {task.name!r} end in {_list(task.step_stop)}",
             hint="choose the model's own task, or another verifier",
         )
     if metadata.own_model and not stated_bound(verifier, 0, 1):
@@ -82,7 +82,7 @@ def _head(verifier: Verifier, backend: Backend) -> tuple[str | None, ValueHeadMe
     return head, None if head is None else value_head_metadata(backend, head, f"the verifier {verifier.name!r}")
 
 
-def _listed(texts: tuple[str, ...]) -> str:
+def _list(texts: tuple[str, ...]) -> str:
     return " or ".join(map(repr, texts)) or "nothing"
 
 

@@ -27,7 +27,7 @@ _SPREADS: Mapping[str, Callable[[Spread], float]] = MappingProxyType({
 })  # fmt: skip
 
 
-def _checked(name: str, odds: Any) -> tuple[float, float]:
+def _check(name: str, odds: Any) -> tuple[float, float]:
     """Return a scale and a shift.
 
     Raises:
@@ -117,7 +117,7 @@ class Confidence(Verifier):
     measure: Annotated[str, known(_RANGES)] = "probability"
     over: Annotated[str, known(_OVER)] = "mean"
     window: Count = 2048
-    odds: Annotated[tuple[float, float], Rule(_checked)] | None = None
+    odds: Annotated[tuple[float, float], Rule(_check)] | None = None
     range: tuple[float, float] = field(init=False, repr=False)
     needs: tuple[str, ...] = field(init=False, repr=False)
     name = "confidence"

@@ -115,17 +115,17 @@ class Ensemble(Verifier):
         for member in self.members:
             stripped = problem if member.oracle else problem.stripped()
             said.append(await member.score(stripped, trajectories, calls.part(member)))
-        wholes = self._combined(np.array([[_whole(one) for one in of_member] for of_member in said], np.float64)).tolist()
-        return [self._joined(of_path, whole) for of_path, whole in zip(zip(*said, strict=True), wholes, strict=True)]
+        wholes = self._combine(np.array([[_whole(one) for one in of_member] for of_member in said], np.float64)).tolist()
+        return [self._join(of_path, whole) for of_path, whole in zip(zip(*said, strict=True), wholes, strict=True)]
 
-    def _joined(self, said: Sequence[StepScores], whole: float) -> StepScores:
+    def _join(self, said: Sequence[StepScores], whole: float) -> StepScores:
         steps = [one.steps for one in said if one.steps is not None]
         note = "\n".join(one.note for one in said if one.note)
         if len(steps) < len(said):
             return StepScores(whole=whole, note=note)
-        return StepScores(steps=tuple(self._combined(np.array(steps, np.float64)).tolist()), note=note)
+        return StepScores(steps=tuple(self._combine(np.array(steps, np.float64)).tolist()), note=note)
 
-    def _combined(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _combine(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return one score for each column of [members, columns]; columns are independent."""
         if self.how == "log_odds":
             return _down(np.stack([_log_odds(row, _bounds(one, row)) for row, one in zip(table, self.members, strict=True)]) * self._shares)

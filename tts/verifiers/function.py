@@ -57,7 +57,7 @@ class FunctionVerifier(Verifier):
         texts = [trajectory.judged_text for trajectory in trajectories]
         said = _Said()
         try:
-            await said.collect(lambda text: _contained(self.fn, problem, text), texts, calls.seconds_left())
+            await said.collect(lambda text: _contain(self.fn, problem, text), texts, calls.seconds_left())
             scores = said.values + [_LATE] * (len(texts) - len(said.values))
             later = [i for i, one in enumerate(scores) if inspect.isawaitable(one)]
             replies = await _at_once([scores[i] for i in later], calls.seconds_left())
@@ -140,7 +140,7 @@ async def _at_once(asked: Sequence[Awaitable[Any]], seconds: float | None) -> li
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _contained(fn: ScoreFunction, problem: Problem, text: str) -> Any:
+def _contain(fn: ScoreFunction, problem: Problem, text: str) -> Any:
     try:
         return fn(problem, text)
     except (SystemExit, TimeoutError) as failure:  # the solver would take them for its own exit or timeout

@@ -60,7 +60,7 @@ def read_objects(reply: str, name: str) -> list[Reading]:
         reply: The text of a model.
         name: The name of the member, in lower case.
     """
-    return list(_objects(_unquoted(reply), name))[::-1]
+    return list(_objects(_unquote(reply), name))[::-1]
 
 
 def _objects(reply: str, name: str) -> Iterator[Reading]:
@@ -68,15 +68,15 @@ def _objects(reply: str, name: str) -> Iterator[Reading]:
     while (start := _BEGINS.search(reply, at)) is not None:
         try:
             found, at = decoder.raw_decode(reply, start.start())
-            yield Reading(_named(found))
+            yield Reading(_name(found))
         except (ValueError, RecursionError):
             at = _end_of_object(reply, start.start())
             source = reply[start.start() : at]
             if name in source.casefold() and isinstance(found := _repair(source), dict):
-                yield Reading(_named(found), source)
+                yield Reading(_name(found), source)
 
 
-def _named(found: dict[str, Any]) -> dict[str, Any]:
+def _name(found: dict[str, Any]) -> dict[str, Any]:
     """Return an object's members by their names in lower case; an object that only wraps another is that one."""
     for _ in range(_DEEPEST_WRAPPER):
         if len(found) != 1 or not isinstance(inner := next(iter(found.values())), dict):
@@ -126,7 +126,7 @@ def _shown_at(source: str, start: int) -> str | None:
     return None if found.end() == found.end(1) and _MAY_GO_ON.fullmatch(found[1].strip()) else found[1].strip()
 
 
-def _unquoted(reply: str) -> str:
+def _unquote(reply: str) -> str:
     """Return a reply, or the text that it is the JSON of."""
     text = reply.strip()
     if text.startswith('"') and text.endswith('"'):

@@ -77,10 +77,10 @@ def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
     other = studies.results(store, studies.others(studies.TEST, limit), jobs)
     shared = together.results(store, PLAN, totals(), limit, seeds, jobs)
     rng = np.random.default_rng(0)
-    live = curves_of(map(_priced, (*drawn, *other, *shared)), rng=rng)
+    live = curves_of(map(_price, (*drawn, *other, *shared)), rng=rng)
     curves = {_name(curve.label): curve for curve in live}
     curves |= {one.curve.label: one.curve for one in replay(pools, REPLAYED, SIZES, draws=DRAWS)}  # in place of the one live size
-    curves |= _divided(pools, other, curves[AUTO])
+    curves |= _divide(pools, other, curves[AUTO])
     singles = [name for name, curve in curves.items() if name != AUTO and curve.role == "strategy"]
     return Compared(
         curves=curves,
@@ -99,7 +99,7 @@ def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
     )
 
 
-def _priced(result: Result) -> Result:
+def _price(result: Result) -> Result:
     """Return a result with what it would have cost."""
     usage = result.usage
     usd = USD_IN * (usage.prompt_tokens + usage.verifier_tokens + 0.1 * (usage.reused_tokens or 0)) + USD_OUT * usage.generated_tokens
@@ -119,7 +119,7 @@ def first_of(pools: Sequence[ProblemPool], other: Sequence[Result]) -> Mapping[s
     return {one.cell.problem: one.drawn[0] for one in greedy if one.drawn}
 
 
-def _divided(pools: Sequence[ProblemPool], other: Sequence[Result], like: Curve) -> dict[str, Curve]:
+def _divide(pools: Sequence[ProblemPool], other: Sequence[Result], like: Curve) -> dict[str, Curve]:
     """Return the curves of divisions that know less, or more."""
     problems, *halves = divisions.halves(pools, first_of(pools, other))
     ways: dict[str, tuple[Role, Callable[[float], divisions.Division]]] = {

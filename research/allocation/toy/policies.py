@@ -48,7 +48,7 @@ def in_order(world: World, values: Values, *, checked: bool, pilots: int) -> Cou
         index = values.worth(world.state(np.full(world.problems, n), 1.0, checked=checked)).rate
         lowest = np.minimum(lowest, index) if n >= pilots else lowest
         gone[:, n] = lowest
-    return _sorted(gone)
+    return _sort(gone)
 
 
 def taken(order: Counts, problems: int, total: int) -> Counts:
@@ -56,7 +56,7 @@ def taken(order: Counts, problems: int, total: int) -> Counts:
     return np.bincount(order[:total] // MOST, minlength=problems)
 
 
-def _sorted(gone: NDArray[np.float64]) -> Counts:
+def _sort(gone: NDArray[np.float64]) -> Counts:
     flat = gone.ravel()
     order = np.argsort(-flat, kind="stable")
     return order[: int((flat > 0).sum())]
@@ -151,7 +151,7 @@ def oracle_order(world: World, *, checked: bool, most: int) -> Counts:
             index = np.where(state.solved, 0.0, alone.rate[0]) if table is None else table.look(*state.votes())[1]
             lowest = np.minimum(lowest, index)
             gone[of, n] = lowest
-    return _sorted(gone)
+    return _sort(gone)
 
 
 def values_of(population: Population, most: int, *, checked: bool) -> Values:

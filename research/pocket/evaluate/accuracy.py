@@ -30,14 +30,14 @@ def accuracy_tables(main: Sequence[Pool], others: Sequence[Pool], intervals: Int
         Table(
             "accuracy",
             "Accuracy by number of operations, plain expressions with operands to 99",
-            f"{note} {_drawn_of(main)}",
+            f"{note} {_draw_of(main)}",
             {"operations": "operations", **columns},
             [[cell.size, *_row(pools, intervals, cell, headings)] for cell, pools in by_cell(main)],
         ),
         Table(
             "accuracy_others",
             "Accuracy on the other kinds",
-            f"As above. {_drawn_of(others)}",
+            f"As above. {_draw_of(others)}",
             {"difficulty": "difficulty", **columns},
             [[_told(cell), *_row(pools, intervals, cell, headings)] for cell, pools in by_cell(others)],
         ),
@@ -112,7 +112,7 @@ def _told(cell: Cell) -> str:
     return f"{KIND_NAMES[cell.kind]}; {cell.size} {'numbers' if cell.kind == 'countdown' else 'operations'}"
 
 
-def _drawn_of(pools: Sequence[Pool]) -> str:
+def _draw_of(pools: Sequence[Pool]) -> str:
     counts = sorted({len(pool.attempts) for pool in pools})
     told = [f"{count} samples of {sum(len(pool.attempts) == count for pool in pools):,} problems" for count in counts]
     return f"Drawn: {', '.join(told)}." if told else ""

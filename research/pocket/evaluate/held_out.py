@@ -65,7 +65,7 @@ def pairs_of(pools: Sequence[Pool]) -> Iterator[Pair]:
             continue
         found: dict[Step, list[bool]] = defaultdict(list)
         for attempt in pool.attempts:
-            for step in _counted(pool.item, attempt):
+            for step in _count(pool.item, attempt):
                 result = apply(step.operator, step.left, step.right)
                 found[Step(step.left, step.operator, step.right, result)].append(step.result == result)
         for step, right in found.items():
@@ -73,7 +73,7 @@ def pairs_of(pools: Sequence[Pool]) -> Iterator[Pair]:
             yield Pair(number, step.operator, (digits[0], digits[1]), unseen(step), sum(right) / len(right))
 
 
-def _counted(item: Item, attempt: Attempt) -> Iterator[Step]:
+def _count(item: Item, attempt: Attempt) -> Iterator[Step]:
     """Yield the steps of a sample that stand behind right lines only and are of the kind that tells; the first wrong one is the last."""
     for line, right in zip(attempt.lines, item.judge(attempt.lines), strict=True):
         step = read_step(line) if line.endswith("\n") else None

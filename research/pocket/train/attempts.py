@@ -70,7 +70,7 @@ def attempt_state(attempted: Sequence[Attempted], seed: int, index: int) -> Stat
     drawn = [split_at(one.solutions[i], ("\n",)) for i in rng.permutation(len(one.solutions))]
     drawn.sort(key=lambda lines: not all(leads(one.problem, lines)))  # one right one first, if any; the others in their order
     chosen = [*drawn[:1], *(drawn[1:] if rng.random() < 0.5 else drawn[:0:-1])][:_OF_STATE]
-    right = [_solved(one.problem, rng) for _ in range(_RIGHT)]
+    right = [_solve(one.problem, rng) for _ in range(_RIGHT)]
     slips = [_slipped(one.problem, right[int(rng.integers(_RIGHT))], rng) for _ in range(_SLIPS)]
     return State(f"{one.problem.text}\n", tuple(judged(one.problem, lines) for lines in (*chosen, *right, *slips) if lines), "countdown")
 
@@ -94,7 +94,7 @@ def _path(out: Path) -> Path:
     return out / "stages" / "attempts" / "train.jsonl"
 
 
-def _solved(problem: CountdownProblem, rng: np.random.Generator) -> list[str]:
+def _solve(problem: CountdownProblem, rng: np.random.Generator) -> list[str]:
     """Return a right solution, its steps drawn evenly among those behind which the target can be reached."""
     left, lines = tuple(int(n) for n in rng.permutation(problem.numbers)), list[str]()
     while len(left) > 1:

@@ -36,12 +36,12 @@ def careless(problem: Asked, rng: np.random.Generator, slips: float) -> list[Lin
         slips: how many are made, on average.
     """
     while True:
-        drawn = _written(read(problem.prompt).expression, rng, slips)
+        drawn = _write(read(problem.prompt).expression, rng, slips)
         if drawn is not None:
             return drawn
 
 
-def _written(expression: Expression, rng: np.random.Generator, slips: float) -> list[Line] | None:
+def _write(expression: Expression, rng: np.random.Generator, slips: float) -> list[Line] | None:
     """Return the lines; None where one of them has a pair of operands that is held out of training."""
     given = list(numbers(expression))
     rate = min(0.5, slips / (len(given) - 1))

@@ -35,7 +35,7 @@ class ValueHead:
     def __call__(self, states: Floats) -> Floats:
         """Return a reading for each of [n, K] hidden states; a state's bits do not depend on the others."""
         found = (states * self.weight).sum(axis=-1, dtype=np.float64) + self.bias
-        return (_squashed(found) if self.sigmoid else found).astype(np.float32)
+        return (_squash(found) if self.sigmoid else found).astype(np.float32)
 
 
 class Readout(Protocol):
@@ -140,6 +140,6 @@ class StepTemplate:
         return tuple(self.encode(piece + self.separator))
 
 
-def _squashed(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _squash(x: NDArray[np.float64]) -> NDArray[np.float64]:
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1.0, small) / (1.0 + small)

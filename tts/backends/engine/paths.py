@@ -69,7 +69,7 @@ def step_tokens(state: PathState, step: Sequence[str]) -> list[Token]:
 
     Forced text stands before the text that the token in front of it carries; there a step may be read one token late.
     """
-    tokens, ends = _completed(state, step)
+    tokens, ends = _complete(state, step)
     return [tokens[at] for at in ends]
 
 
@@ -79,7 +79,7 @@ def step_ids(state: PathState, step: Sequence[str], eos: frozenset[int]) -> tupl
     A piece is () where the piece before took its token. Tokens that have no text yet, as the first bytes of a character, belong to a
     last step that has not ended; after one that has they are the second value. The end of a sequence is in neither.
     """
-    tokens, ends = _completed(state, step)
+    tokens, ends = _complete(state, step)
     ids = [node.tokens[index] for node, index in tokens]
     pieces = [tuple(ids[start:end]) for start, end in pairwise([0, *(at + 1 for at in ends)])]
     rest = tuple(token for token in ids[ends[-1] + 1 if ends else 0 :] if token not in eos)
@@ -88,7 +88,7 @@ def step_ids(state: PathState, step: Sequence[str], eos: frozenset[int]) -> tupl
     return pieces, rest
 
 
-def _completed(state: PathState, step: Sequence[str]) -> tuple[list[Token], list[int]]:
+def _complete(state: PathState, step: Sequence[str]) -> tuple[list[Token], list[int]]:
     """Return the tokens of a path after its prompt, and for each piece of its text the index of the one that completes it."""
     nodes = [node for node in state.node.path() if node.start >= state.num_prompt]
     tokens = [(node, index) for node in nodes for index in range(len(node.pieces))]

@@ -124,7 +124,7 @@ class PromptReads:
             runner.tree.release(node)
         for place, count in enumerate(self._missing):
             if not count:  # one token, which nothing follows
-                done(place, self._found(place))
+                done(place, self._find(place))
 
     def _num_read(self, piece: Piece) -> int:
         """Return how many of a piece's tokens are read: the last one only where the tokens after it are wanted."""
@@ -136,7 +136,7 @@ class PromptReads:
         for place in piece.prompts:
             self._missing[place] -= 1
             if not self._missing[place]:
-                done(place, self._found(place))
+                done(place, self._find(place))
 
     def _take(self, piece: Piece, logits: Floats) -> None:
         try:
@@ -144,7 +144,7 @@ class PromptReads:
         except Exception as failure:  # noqa: BLE001 - such as logits that are not finite: fails the prompts of this piece only
             piece.failure = engine_error(failure)
 
-    def _found(self, place: int) -> ReadPrompt:
+    def _find(self, place: int) -> ReadPrompt:
         pieces, seconds = self._prompts[place], self._seconds[place]
         failure = next((piece.failure for piece in pieces if piece.failure is not None), None)
         if failure is not None:

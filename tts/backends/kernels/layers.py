@@ -104,15 +104,15 @@ def rotate_write(
             _turn(qkv[t, first : first + size], cos, sin, norms[1:], eps, turned)
             column = keys[head, block]
             for j in range(size):
-                column[j, offset] = _stored(turned[j], column)
+                column[j, offset] = _store(turned[j], column)
             value = qkv[t, first + heads * size : first + (heads + 1) * size]
             to = values[head, block, offset]
             for j in range(size):
-                to[j] = _stored(value[j], to)
+                to[j] = _store(value[j], to)
 
 
 @intrinsic
-def _stored(context: Any, x: Any, like: Any) -> Any:
+def _store(context: Any, x: Any, like: Any) -> Any:
     """Return a float as an array holds it: as it is, or as the bits of the nearest finite half."""
     del context, x
 

@@ -130,9 +130,7 @@ def lower(plan: AttentionPlan, *, group: int, split: int = 256, element_bytes: i
     blocks = np.concatenate([plan.blocks, plan.blocks[rows]])
     runs = _cut(np.concatenate([plan.items[is_shared], private]), split // BLOCK)
     fits = (runs[:, 3] - runs[:, 2] <= narrow // group) | strict
-    few, many = (
-        _trimmed(_tiled(part, rows // group), plan.positions, blocks) for part, rows in ((runs[fits], narrow), (runs[~fits], wide))
-    )
+    few, many = (_trim(_tile(part, rows // group), plan.positions, blocks) for part, rows in ((runs[fits], narrow), (runs[~fits], wide)))
     items = np.concatenate([few, many])
     slots, first_slots = _slots(items, blocks, len(plan.positions))
     items = np.concatenate([items, offsets_of(items[:, 3] - items[:, 2])[:-1, None]], axis=1)
@@ -171,7 +169,7 @@ def _cut(runs: Ints, num_blocks: int) -> Ints:
     return cut
 
 
-def _tiled(runs: Ints, num_queries: int) -> Ints:
+def _tile(runs: Ints, num_queries: int) -> Ints:
     """Return runs [n, 4] with their queries cut into tiles of at most `num_queries`."""
     owner, nth = ragged_ranges(-(-(runs[:, 3] - runs[:, 2]) // num_queries))
     tiles = runs[owner]
@@ -180,7 +178,7 @@ def _tiled(runs: Ints, num_queries: int) -> Ints:
     return tiles
 
 
-def _trimmed(tiles: Ints, positions: Ints, blocks: Ints) -> Ints:
+def _trim(tiles: Ints, positions: Ints, blocks: Ints) -> Ints:
     """Return tiles [n, 4] without the blocks that lie after all of their queries, and without tiles that keep none."""
     if not len(tiles):
         return tiles

@@ -47,12 +47,12 @@ def rope_reference(
             for part, weight in zip((new_queries, new_keys), norms, strict=True)
         )
     cos, sin = (table[positions].to(wide).unsqueeze(1) for table in tables)  # [T, 1, d/2]
-    new_queries, new_keys = _rotated(new_queries, cos, sin) * size**-0.5, _rotated(new_keys, cos, sin)
+    new_queries, new_keys = _rotate(new_queries, cos, sin) * size**-0.5, _rotate(new_keys, cos, sin)
     keys[:, *places] = new_keys.transpose(0, 1).to(keys.dtype)
     values[:, *places] = new_values.transpose(0, 1).to(values.dtype)
     return new_queries.unflatten(1, (num_heads, -1)).transpose(0, 1).to(qkv.dtype).contiguous()
 
 
-def _rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def _rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     x1, x2 = heads.chunk(2, -1)
     return torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1)

@@ -144,7 +144,7 @@ def llama_weights(file: GGUFFile) -> tuple[Any, dict[str, torch.Tensor]]:
         weights = {_weight_name(name): torch.from_numpy(values) for name, values in file.tensors.items()}
         for name, tensor in weights.items():
             if name.endswith(("q_proj.weight", "k_proj.weight")):
-                weights[name] = _unpermuted(tensor, shape.heads if "q_proj" in name else shape.kv_heads)
+                weights[name] = _unpermute(tensor, shape.heads if "q_proj" in name else shape.kv_heads)
     return config, weights
 
 
@@ -228,7 +228,7 @@ def _weight_name(name: str) -> str:
     return f"model.layers.{layer}.{_LAYER_WEIGHTS[part]}.{kind}"
 
 
-def _unpermuted(weight: torch.Tensor, heads: int) -> torch.Tensor:
+def _unpermute(weight: torch.Tensor, heads: int) -> torch.Tensor:
     """Undo GGUF's order of query and key rows: it interleaves the two halves that transformers rotates against each other."""
     rows, columns = weight.shape
     return weight.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)

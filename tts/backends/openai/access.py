@@ -132,14 +132,14 @@ class ServerAccess:
         if self.declared or self.probe == "never":
             mode = {} if self.mode == "auto" else {"mode": self.mode}
             return declared_capabilities(roots(self.url)[0], self.model, {**mode, "extra": self.extra, **dict(self.declared)})
-        known = self._kept_capabilities() if self.probe == "kept" else None
+        known = self._keep_capabilities() if self.probe == "kept" else None
         if known is not None:
             if check_reachable(known, self.url, self.key, min(self.timeout_s, max(0.5, self.probe_s))):
                 return known
             self.kept.drop(f"{self.url} has another version, list of models or context than when it was probed")
         return self.probed(self.probe_s)
 
-    def _kept_capabilities(self) -> Capabilities | None:
+    def _keep_capabilities(self) -> Capabilities | None:
         """Return what is kept of the model; for the only one of a server also what is kept under its name."""
         known = self.kept.read()
         if known is not None or self.model:

@@ -44,7 +44,7 @@ T = TypeVar("T")
 _TIMEOUTS = Timeouts()
 
 
-def _priced(rates: Rates) -> str:
+def _price(rates: Rates) -> str:
     """Return the part of an identity that states prices and FLOPs, on which budgets in them depend."""
     known = {name: value for name, value in dataclasses.asdict(rates).items() if value is not None}
     return f" {json.dumps(known, sort_keys=True)}" if known else ""
@@ -111,7 +111,7 @@ class OpenAIBackend(Backend):
             notes=self._notes,
         )
         parts = ("openai", capabilities.root, capabilities.model, capabilities.mode, capabilities.version, capabilities.extra)
-        self.identity = " ".join(part for part in parts if part) + _priced(self.rates)
+        self.identity = " ".join(part for part in parts if part) + _price(self.rates)
         self.errors: Counter[str] = Counter()
         self._renewal = Renewal(capabilities.root, kept, probe, self._take)
         self._limit = context or capabilities.context
@@ -226,7 +226,7 @@ class OpenAIBackend(Backend):
         if self.capabilities.mode != "tokens":
             return [Reply(ServerHandle(prompt, (), "", ""), 0) for prompt in prompts]
         try:
-            all_ids = await self._rendered(prompts)
+            all_ids = await self._render(prompts)
         except EngineError:
             if self.capabilities.mode == "tokens":
                 raise
@@ -236,7 +236,7 @@ class OpenAIBackend(Backend):
                 check_prompt(len(ids), self._limit)
         return [Reply(ServerHandle(prompt, ids, "", ""), 0) for prompt, ids in zip(prompts, all_ids, strict=True)]
 
-    async def _rendered(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
+    async def _render(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
         """Return the tokens of prompts, as the server renders them."""
         bodies: list[Any] = []
         for prompt in prompts:
@@ -255,7 +255,7 @@ class OpenAIBackend(Backend):
         if self.caps.prompt_logprobs == "absent":
             raise self._refusal("prompt_logprobs")
         if self.capabilities.token_ids:
-            asked = await self._rendered(prompts)
+            asked = await self._render(prompts)
             for ids in asked:
                 check_some(ids)
                 if self._limit is not None:
@@ -264,13 +264,13 @@ class OpenAIBackend(Backend):
             asked = [prompt_text(prompt) for prompt in prompts]
             for text in asked:
                 check_some(text)
-        replies = await self._in_order([self._echoed(one, top) for one in asked])
+        replies = await self._in_order([self._echo(one, top) for one in asked])
         for reply in replies:
             self.counters.prompt_tokens += reply.computed
             self.counters.reused_tokens += reply.reused or 0
         return replies
 
-    async def _echoed(self, prompt: str | tuple[int, ...], top: int) -> Reply[PromptLogprobs]:
+    async def _echo(self, prompt: str | tuple[int, ...], top: int) -> Reply[PromptLogprobs]:
         body = {"model": self.capabilities.model, **self.capabilities.extra_body, **echo_members(prompt, top)}
         http, began = self._opened(), asyncio.get_running_loop().time()
         try:
@@ -314,7 +314,7 @@ class OpenAIBackend(Backend):
         why = ServerError("BadReply", "no list of tokens")
         for _ in range(self._timeouts.tries):
             try:
-                told = await self._tokenized({"model": self.capabilities.model, **asked})
+                told = await self._tokenize({"model": self.capabilities.model, **asked})
             except ServerError as error:
                 why = error
                 if error.kind not in ("BadReply", "ConnectionLost"):  # others were tried again, or are permanent
@@ -331,7 +331,7 @@ class OpenAIBackend(Backend):
         told = explained(error)
         return EngineError(f"the server {self.capabilities.root} {what}: {told}", kind=told.partition(": ")[0], retry_s=error.after_s)
 
-    async def _tokenized(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _tokenize(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the reply of the server's tokenizer, which answers at once or not at all.
 
         Raises:
@@ -417,14 +417,14 @@ class OpenAIBackend(Backend):
             )
             self._http.errors = self.errors
             self._http.contradicted = self._renewal.begin
-            self._http.renewed = self._renewed
+            self._http.renewed = self._renew
         return self._http
 
     def _take(self, found: Capabilities) -> None:
         self.capabilities = dataclasses.replace(found, picture_tokens=self.capabilities.picture_tokens)
         self.caps = dataclasses.replace(found.caps, thoughts=self.caps.thoughts)
 
-    async def _renewed(self, why: str, request: SampleRequest) -> tuple[SampleRequest, Capabilities] | None:
+    async def _renew(self, why: str, request: SampleRequest) -> tuple[SampleRequest, Capabilities] | None:
         """Return a refused request as it may be sent again, by capabilities that a new probe found; None: it may not."""
         before = self.capabilities
         await self._renewal.ended(why)

@@ -162,7 +162,7 @@ class BatchApi:
             TTSError: The server does not answer.
         """
         try:
-            return self._try(lambda: self._client.get(f"{self.root}/batches/{_quoted(batch)}"))
+            return self._try(lambda: self._client.get(f"{self.root}/batches/{_quote(batch)}"))
         except _Missing:
             return None
 
@@ -172,7 +172,7 @@ class BatchApi:
         Raises:
             TTSError: The server does not cancel it.
         """
-        return self._try(lambda: self._client.post(f"{self.root}/batches/{_quoted(batch)}/cancel"))
+        return self._try(lambda: self._client.post(f"{self.root}/batches/{_quote(batch)}/cancel"))
 
     def listed(self) -> dict[str, dict[str, Any]]:
         """Return the batches of this package on the server, by key, those of the last thirty days.
@@ -214,7 +214,7 @@ class BatchApi:
         """
 
         def receive() -> httpx.Response:
-            with self._client.stream("GET", f"{self.root}/files/{_quoted(file)}/content", timeout=_FILE_S) as reply:
+            with self._client.stream("GET", f"{self.root}/files/{_quote(file)}/content", timeout=_FILE_S) as reply:
                 if reply.status_code != 200:
                     reply.read()
                     return reply
@@ -495,7 +495,7 @@ class Batches:
         return record
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """Return an id of a server as a part of a path."""
     return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
 

@@ -291,7 +291,7 @@ class ServerCall:
         seen = [reply.choices[place].num_visible if place in reply.choices else 0 for place in range(len(self.indexes))]
         if not reply.ended:
             self._http.estimates[_ENDED_HERE] += 1
-            return [(self._received(place), True) for place in range(len(self.indexes))]
+            return [(self._receive(place), True) for place in range(len(self.indexes))]
         thought = self._capabilities.reasoning or any(choice.reasoned for choice in reply.choices.values())  # which may be hidden
         shown = all(seen[place] or not choice.pieces for place, choice in reply.choices.items()) and not thought
         if reply.usage is None:
@@ -334,7 +334,7 @@ class ServerCall:
         self._http.estimates[f"{doubted}: rows are charged a token for each byte, and one"] += 1
         return min(self._cap, most), True
 
-    def _received(self, place: int) -> int:
+    def _receive(self, place: int) -> int:
         """Return the tokens that a row which ended here is charged."""
         if not self._sent:
             return 0
@@ -351,7 +351,7 @@ class ServerCall:
             self._read()
             self._http.estimates[_ENDED_HERE if failed is None else _BROKEN] += 1
         for place in range(len(self.indexes)):
-            num_tokens = self._received(place)
+            num_tokens = self._receive(place)
             if failed is not None and failed.kind not in _MIXED and place in self._reply.choices and self._error(place, num_tokens) is None:
                 self._resolve(place, num_tokens, seconds=seconds, estimated=True)
             else:
@@ -429,12 +429,12 @@ class ServerCall:
             )
             if self._request.sampling_logprobs
             else (),
-            tops=_named_tops(tops, choice.top_texts) if self._request.tops else (),
+            tops=_name_tops(tops, choice.top_texts) if self._request.tops else (),
         )
         self.rows.settle(self.indexes[place], sample)
 
 
-def _named_tops(tops: Sequence[Sequence[float]], texts: Sequence[Sequence[str]]) -> tuple[tuple[Top, ...], ...]:
+def _name_tops(tops: Sequence[Sequence[float]], texts: Sequence[Sequence[str]]) -> tuple[tuple[Top, ...], ...]:
     """Return the most likely tokens at each place, best first; () where the server does not name them."""
     if len(texts) < len(tops) or any(len(named) != len(top) for named, top in zip(texts, tops, strict=False)):
         return ()

@@ -159,8 +159,8 @@ class Key:
             ConfigError: a variable is not set, a header holds a secret as it is, or something cannot be sent.
         """
         secrets: list[str] = []
-        sent = {name: _filled("header", name, text, secrets) for name, text in headers}
-        asked = {name: _filled("query parameter", name, text, secrets) for name, text in query}
+        sent = {name: _fill("header", name, text, secrets) for name, text in headers}
+        asked = {name: _fill("query parameter", name, text, secrets) for name, text in query}
         return Key(self._value, self.source or ("the record's headers" if secrets else ""), headers=sent, query=asked, secrets=secrets)
 
     def hidden(self, text: str) -> str:
@@ -224,7 +224,7 @@ def how_key() -> str:
     return HOW_KEY
 
 
-def _filled(what: str, name: str, text: str, secrets: list[str]) -> str:
+def _fill(what: str, name: str, text: str, secrets: list[str]) -> str:
     """Return a value with variables of the environment in place; `secrets`: receives theirs.
 
     Raises:

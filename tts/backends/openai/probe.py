@@ -109,19 +109,19 @@ def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
         client, entry, served = reached(url, model, key, timeout_s, began + most_s)
     except ProbeEnded:
         told(ProbeCost(1, 0, time.monotonic() - began, whole=False))
-        return _assumed(roots(url)[0], model, (), mode, extra)
+        return _assume(roots(url)[0], model, (), mode, extra)
     begun()
     probe = _Probe(client, entry, served, extra)
     try:
         return probe.capabilities(mode)
     except ProbeEnded:
-        return _assumed(client.root, entry["id"], served, mode, extra)
+        return _assume(client.root, entry["id"], served, mode, extra)
     finally:
         client.close()
         told(ProbeCost(client.requests, client.tokens, time.monotonic() - began, probe.whole))
 
 
-def _assumed(root: str, model: str, served: tuple[str, ...], mode: Mode | Literal["auto"], extra: str) -> Capabilities:
+def _assume(root: str, model: str, served: tuple[str, ...], mode: Mode | Literal["auto"], extra: str) -> Capabilities:
     """Return what is assumed where a probe found nothing in its time."""
     return Capabilities(root=root, model=model, mode="chat" if mode == "auto" else mode, served=served, extra=extra)
 
@@ -163,7 +163,7 @@ class _Probe:
         template = chat is not None
         reasoning = _is_reasoning(chat)
         apart = reasoning and asked == "auto"  # then only whole solutions can be written, and no other way need be tried
-        ids = self._in_time(self._tokenized, {"prompt": _TEXT}) if completions is not None and not apart else None
+        ids = self._in_time(self._tokenize, {"prompt": _TEXT}) if completions is not None and not apart else None
         begin = {"prompt": ids, "max_tokens": _TOKENS, "return_token_ids": True}
         by_ids = self._in_time(self._write, "/completions", begin) if ids else None
         by_tokens = by_ids is not None and bool(by_ids.choices[0].ids)
@@ -275,14 +275,14 @@ class _Probe:
             return chat, None
         return chat, self._write("/completions", {"prompt": _TEXT, "max_tokens": _TOKENS})
 
-    def _tokenized(self, body: Mapping[str, Any]) -> list[int] | None:
+    def _tokenize(self, body: Mapping[str, Any]) -> list[int] | None:
         told = self._client.found(f"{self._site}/tokenize", {"model": self._model, **body})
         ids = told.get("tokens") if isinstance(told, dict) else None
         return ids if isinstance(ids, list) and ids and all(type(one) is int for one in ids) else None
 
     def _opens_thought(self) -> bool:
         """Whether the prompt that the template makes ends with the mark of a thought."""
-        ids = self._tokenized({"messages": list(TURNS)}) or []
+        ids = self._tokenize({"messages": list(TURNS)}) or []
         told = self._client.found(f"{self._site}/detokenize", {"model": self._model, "tokens": ids[-_TOKENS:]}) if ids else None
         text = told.get("prompt") if isinstance(told, dict) else None
         return isinstance(text, str) and THINK.behind(text).opened

@@ -73,7 +73,7 @@ class ProbeClient:
             ServerError: there is none.
         """
         began = time.monotonic()
-        status, content, after_s = self._fetched(path, body, self._quick if body is None else self._slow, _whole)
+        status, content, after_s = self._fetch(path, body, self._quick if body is None else self._slow, _whole)
         if status != 200:
             raise status_error(status, content, after_s, self.key).hiding(self.key)
         if body is not None:
@@ -87,7 +87,7 @@ class ProbeClient:
             raise error.hiding(self.key)
         return told
 
-    def _fetched(self, path: str, body: Mapping[str, Any] | None, seconds: float, read: Callable[[httpx.Response, float], T]) -> T:
+    def _fetch(self, path: str, body: Mapping[str, Any] | None, seconds: float, read: Callable[[httpx.Response, float], T]) -> T:
         """Send a request, and return what `read` returns for the reply, within the time limit.
 
         Raises:
@@ -165,7 +165,7 @@ class ProbeClient:
     def text(self, url: str) -> str:
         """Return the text of a page; "" where there is none."""
         try:
-            return self._fetched(url, None, self._quick, _whole)[1].decode(errors="replace")
+            return self._fetch(url, None, self._quick, _whole)[1].decode(errors="replace")
         except ServerError:
             return ""
 
@@ -197,7 +197,7 @@ class ProbeClient:
         body = {**body, "stream": True, "stream_options": {"include_usage": True}}
         seconds = min(self._slow, 2.5 * self._quick + 4 * self._longest)
         try:
-            ended = self._fetched(path, body, seconds, read)
+            ended = self._fetch(path, body, seconds, read)
         except ServerError as error:
             silent = error.kind == "TimedOut" or time.monotonic() - heard[0] > seconds / 2
             if error.kind in ("TimedOut", "BadReply") and silent:

@@ -30,7 +30,7 @@ def limit_members(field: str, tokens: int) -> dict[str, Any]:
         field: A key of `LIMITS`.
         tokens: The most tokens of the thought, at least 1.
     """
-    return _filled(LIMITS[field], tokens)
+    return _fill(LIMITS[field], tokens)
 
 
 def switch_members(field: str) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def switch_members(field: str) -> dict[str, Any]:
     Args:
         field: A key of `SWITCHES`.
     """
-    return _filled(SWITCHES[field], 0)
+    return _fill(SWITCHES[field], 0)
 
 
 def with_members(body: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def with_members(body: Mapping[str, Any], members: Mapping[str, Any]) -> dict[st
     return joined
 
 
-def _filled(members: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+def _fill(members: Mapping[str, Any], tokens: int) -> dict[str, Any]:
     return {
-        name: tokens if value == "tokens" else _filled(value, tokens) if isinstance(value, Mapping) else value
+        name: tokens if value == "tokens" else _fill(value, tokens) if isinstance(value, Mapping) else value
         for name, value in members.items()
     }

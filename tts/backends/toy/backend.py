@@ -187,7 +187,7 @@ class ToyBackend(Backend):
         """Return the token at a place where several may stand, its log-probability, and that under the sampling."""
         key = (sampling, handle.round if handle.step < len(handle.steps) else "thought" if handle.thought else "answer")
         if (edges := self._edges.get(key)) is None:
-            edges = self._edges[key] = self._filtered(self._outcomes(handle), sampling)
+            edges = self._edges[key] = self._filter(self._outcomes(handle), sampling)
         _, outcome, logprob, drawn = next(one for one in edges if u < one[0])
         if isinstance(outcome, str):
             return outcome, logprob, drawn
@@ -202,7 +202,7 @@ class ToyBackend(Backend):
             return ((CLOSE, 1 - language.again), (WAIT, language.again))
         return (("A: ", 1 - language.mute), ("?", language.mute))
 
-    def _filtered(self, outcomes: Sequence[tuple[int | str, float]], sampling: Sampling) -> _Edges:
+    def _filter(self, outcomes: Sequence[tuple[int | str, float]], sampling: Sampling) -> _Edges:
         """Return outcomes with their cumulative probabilities under a sampling, and their log-probabilities."""
         kept = [(value, p) for value, p in outcomes if p > 0]
         law = filtered_distribution(np.log([p for _, p in kept]), sampling)

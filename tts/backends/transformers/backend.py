@@ -202,9 +202,9 @@ class TransformersBackend(StateBackend[CachedPath]):
         Raises:
             PromptTooLong: a path with its text passes the context; nothing has been computed.
         """
-        return await self._with_text(handles, texts, self._extended, lambda path, ids: Extension(self._keep(path), ids))
+        return await self._with_text(handles, texts, self._extend, lambda path, ids: Extension(self._keep(path), ids))
 
-    def _extended(self, path: CachedPath, ids: tuple[int, ...]) -> CachedPath:
+    def _extend(self, path: CachedPath, ids: tuple[int, ...]) -> CachedPath:
         if not ids:
             return path
         segment, _ = self._model.read(path.state, (path.ids[-1], *ids[:-1]))

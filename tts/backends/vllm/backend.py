@@ -235,7 +235,7 @@ class VLLMBackend(RenderingBackend):
             output, reply = await self._read(ids, prompt_logprobs=most, logprobs=most)
             laws = output.prompt_logprobs[1:]
             logprobs = [math.nan, *(min(0.0, law[token].logprob) for token, law in zip(ids[1:], laws, strict=True))]
-            likely = [(), *(_ranked(law)[:top] for law in (*laws, output.outputs[0].logprobs[0]))]
+            likely = [(), *(_rank(law)[:top] for law in (*laws, output.outputs[0].logprobs[0]))]
             return dataclasses.replace(reply, value=self._renderer.prompt_logprobs(ids, logprobs, likely))
 
         return await self._asked([found(ids) for ids in rendered])
@@ -402,6 +402,6 @@ class _InputUse:
     reused: int = 0
 
 
-def _ranked(law: Mapping[int, Any]) -> list[tuple[int, float]]:
+def _rank(law: Mapping[int, Any]) -> list[tuple[int, float]]:
     """Return the tokens that vLLM tells of a place with their log-probabilities, best first and the lowest id among equals."""
     return sorted(((token, min(0.0, one.logprob)) for token, one in law.items()), key=lambda one: (-one[1], one[0]))

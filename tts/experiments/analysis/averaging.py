@@ -204,7 +204,7 @@ def _best(pool: ProblemPool, selection: Best, reading: ReplaySettings) -> Averag
     return _exact(best_at_k(kinds, scores, right, reading.sizes))
 
 
-def _weighted(pool: ProblemPool, selection: Weighted, reading: ReplaySettings) -> Averaged:
+def _weigh(pool: ProblemPool, selection: Weighted, reading: ReplaySettings) -> Averaged:
     kinds, right = _answers(pool, selection.truncated)
     recorded = RecordedScores(pool)
     scores = recorded.of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
@@ -221,5 +221,5 @@ _CLOSED: Mapping[type, Callable[[ProblemPool, Any, ReplaySettings], Averaged]] =
     Measure: _measure,
     Majority: _majority,
     Best: _best,
-    Weighted: _weighted,
+    Weighted: _weigh,
 }

@@ -79,7 +79,7 @@ def gain(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator, accu
     Raises:
         ConfigError: the axis is unknown for a curve, a cost is not above 0, or the curves share no problem.
     """
-    (x, mine), (base_x, theirs) = _paired(curve, base, axis)
+    (x, mine), (base_x, theirs) = _pair(curve, base, axis)
 
     def logs(counts: Floats) -> tuple[Floats, Floats, Floats]:
         """Return [R] each: the accuracy compared at, and the logarithms of both costs."""
@@ -113,7 +113,7 @@ def differences(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generato
     Raises:
         ConfigError: as `gain`.
     """
-    (x, mine), (base_x, theirs) = _paired(curve, base, axis)
+    (x, mine), (base_x, theirs) = _pair(curve, base, axis)
     low, high = max(x[0], base_x[0]), min(x[-1], base_x[-1])
     places = [float(cost) for cost in np.union1d(x, base_x) if low <= cost <= high]
     gaps = _between(mine, x, places) - _between(theirs, base_x, places)
@@ -227,7 +227,7 @@ def in_words(what: Gain | CurveDifference | Crossing, axis: str) -> str:
     return f"{in_points(what.value)} at {amount(what.cost)} {unit}"
 
 
-def _paired(curve: Curve, base: Curve, axis: str) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+def _pair(curve: Curve, base: Curve, axis: str) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     """Return costs [B] and shares [B, P] of both, cheapest first, on the problems that both have at every point."""
     finished = np.flatnonzero(~np.isnan(base.shares).any(axis=0)).tolist()
     places = {base.problems[i]: i for i in finished}
@@ -239,10 +239,10 @@ def _paired(curve: Curve, base: Curve, axis: str) -> tuple[tuple[Floats, Floats]
             hint="finish the study, or compare curves of one data set",
         )
     columns, base_columns = (np.asarray(side) for side in zip(*pairs, strict=True))
-    return _sorted(curve, axis, columns), _sorted(base, axis, base_columns)
+    return _sort(curve, axis, columns), _sort(base, axis, base_columns)
 
 
-def _sorted(curve: Curve, axis: str, columns: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def _sort(curve: Curve, axis: str, columns: NDArray[np.int64]) -> tuple[Floats, Floats]:
     cost = curve.cost(axis)
     if not (cost > 0).all():
         raise ConfigError(

@@ -37,13 +37,13 @@ def _law(curve: Curve, rng: np.random.Generator) -> str:
         law = fit_coverage(k, shares, rng=rng)
         if missed := _missed(curve, law.fit):
             return f"{curve.label}: no law: coverage(k) = exp(a k^b) leaves out {missed}"
-        parameters = f"a = {_shown(law.a)}, b = {_shown(law.b)}"
+        parameters = f"a = {_show(law.a)}, b = {_show(law.b)}"
         return f"{curve.label}: coverage(k) = exp(a k^b) with {parameters}; at most {100 * law.fit.gap:.1f} points off"
     found = fit_saturation(k, shares, rng=rng)
     if missed := _missed(curve, found.fit):
         return f"{curve.label}: no law: what tends to a ceiling leaves out {missed}"
-    enough = f"one more sample gains at most a point from {_shown(found.enough)} samples on"
-    return f"{curve.label}: tends to {_shown(found.ceiling, 100)} %; {enough}; the law is at most {100 * found.fit.gap:.1f} points off"
+    enough = f"one more sample gains at most a point from {_show(found.enough)} samples on"
+    return f"{curve.label}: tends to {_show(found.ceiling, 100)} %; {enough}; the law is at most {100 * found.fit.gap:.1f} points off"
 
 
 def _missed(curve: Curve, fit: Fit) -> str:
@@ -54,7 +54,7 @@ def _missed(curve: Curve, fit: Fit) -> str:
     if not outside:
         return ""
     gap, point, k = max(outside, key=lambda one: one[0])
-    return f"the measured {_shown(point, 100)} % at {k:g} samples, by {100 * gap:.1f} points"
+    return f"the measured {_show(point, 100)} % at {k:g} samples, by {100 * gap:.1f} points"
 
 
 def _told_apart(curve: Curve, base: Curve, rng: np.random.Generator) -> str:
@@ -66,7 +66,7 @@ def _told_apart(curve: Curve, base: Curve, rng: np.random.Generator) -> str:
     found = paired_difference(mine[both], theirs[both], rng=rng)
     needed = problems_needed(_TOLD_APART, found.spread) if both.sum() > 1 else 0
     return (
-        f"{curve.label} against {base.label}, at the largest size: {_shown(found.mean, 100)} points, McNemar's p {found.mcnemar:.2g};"
+        f"{curve.label} against {base.label}, at the largest size: {_show(found.mean, 100)} points, McNemar's p {found.mcnemar:.2g};"
         f" to see {100 * _TOLD_APART:.0f} points takes about {needed:,} problems (there are {both.sum():,})"
     )
 
@@ -79,6 +79,6 @@ def _whole(curve: Curve) -> tuple[Floats, Floats]:
     return curve.costs["samples"][order], whole.clip(0.0, 1.0)  # averages over subsets are rounded
 
 
-def _shown(estimate: Estimate, times: float = 1) -> str:
+def _show(estimate: Estimate, times: float = 1) -> str:
     value, low, high = (times * each for each in (estimate.value, estimate.low, estimate.high))
     return f"{value:.3g} [{low:.3g}, {high:.3g}]"

@@ -37,6 +37,7 @@ from tts.search.parts import Plan, Selection
 from tts.search.plan import parse
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
+from tts.search.stop_rules.first_finish import FirstFinish
 from tts.search.strategies.best_of_n import BestOfN
 from tts.search.strategies.single import Single
 
@@ -143,7 +144,7 @@ class PerformanceData:
         chosen = list(by_problem.values())
         greedy = _greedy(every, chosen)
         first, drawn = greedy or (None, chosen)
-        sampled = _sampled(drawn, seed, begun=greedy is not None)
+        sampled = _sample(drawn, seed, begun=greedy is not None)
         best = next(iter(sampled.values()))
         tokens = float(best.tokens[-1] / best.sizes[-1])
         shares = {text: (each.sizes, each.right) for text, each in sampled.items()}
@@ -321,7 +322,7 @@ def _begun(pool: ProblemPool, first: RecordedSample) -> ProblemPool:
     return dataclasses.replace(pool, drawn=(dataclasses.replace(first, answer_class=kind, like=None, same=None), *rest))
 
 
-def _sampled(pools: Sequence[ProblemPool], seed: int, *, begun: bool) -> Mapping[str, PlainSampling]:
+def _sample(pools: Sequence[ProblemPool], seed: int, *, begun: bool) -> Mapping[str, PlainSampling]:
     """Return plain sampling under each selection that the pools have scores for, the best for its cost first.
 
     Args:
@@ -357,7 +358,7 @@ def _by_finish(
     found: dict[str, tuple[Floats, Floats]] = {}
     spent: dict[str, Floats] = {}
     for count in (n for n in _FINISHERS if n <= least):
-        plan = parse(f"best_of_n(n={count}) | first_finish(k={count // 2}) | majority")
+        plan = Plan(BestOfN(n=count), FirstFinish(k=count // 2), Majority())
         read = ReplaySettings(sizes=(count,), draws=_DRAWS, seed=seed)
         means = [means_of(pool, plan, read)[0] for pool in pools]
         cost, right = np.array([[one.generated_tokens] for one in means]) / own.mean(), np.array([[one.right] for one in means])

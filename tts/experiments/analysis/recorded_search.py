@@ -103,7 +103,7 @@ class RecordedSearch:
         """
         order = order[: max(counts, default=0)]
         if self._stopping is not None and self._stopping.order == "finished":
-            at_once = {count: self._written_at_once(order[:count]) for count in dict.fromkeys(counts)}
+            at_once = {count: self._write_at_once(order[:count]) for count in dict.fromkeys(counts)}
             return [at_once[count] for count in counts]
         is_vote = self._stopping is None and type(self.selection) is Majority  # whose leaders are counted without candidates
         candidates = [] if is_vote else self._candidates(order)
@@ -117,7 +117,7 @@ class RecordedSearch:
         ended = self._outcome(order[:end], candidates, stop, leaders, spent[end]) if stop is not None and max(counts) >= end else None
         return [found[min(count, end)] if ended is None or count < end else ended for count in counts]
 
-    def _written_at_once(self, order: Sequence[int]) -> ReplayOutcome:
+    def _write_at_once(self, order: Sequence[int]) -> ReplayOutcome:
         """Return the outcome where these samples are written at once, and a stop rule reads them in finish order.
 
         Each costs its tokens, at most those of the last one that the rule waits for.

@@ -120,7 +120,7 @@ def replay(  # noqa: PLR0913 - the options of a replay
         cell, group = pool.cell, pool.cell.group if by_group else None
         lines.setdefault((cell.dataset, group, cell.model, cell.setting, pool.law), []).append(pool)
     asked = [(plan, line) for plan in plans for line in _of_law(list(lines.values()), plan)]
-    curves = [_replayed(line, plan, reading, prices, group=line[0].cell.group if by_group else None) for plan, line in asked]
+    curves = [_replay(line, plan, reading, prices, group=line[0].cell.group if by_group else None) for plan, line in asked]
     return _told_apart(curves, [line[0].cell.setting for _, line in asked])
 
 
@@ -185,7 +185,7 @@ def _of_law(lines: Sequence[list[ProblemPool]], plan: Plan | str) -> list[list[P
     return of_law
 
 
-def _replayed(
+def _replay(
     pools: Sequence[ProblemPool], plan: Plan | str, reading: ReplaySettings, prices: Prices | None, *, group: str | None
 ) -> ReplayedCurve:
     """Return the curve of one strategy on the pools of one line."""
@@ -204,16 +204,16 @@ def _replayed(
     known = ~np.isnan(means[:, :, 0])
     if not known.any(axis=0).all():
         raise _too_large(pools, plan, reading, int(known.any(axis=0).argmin()))
-    runs = _summed(known, at, len(problems))  # [P, B]
+    runs = _sum(known, at, len(problems))  # [P, B]
     with np.errstate(invalid="ignore"):  # 0 / 0: no run of a problem at a point
-        by_problem = _summed(np.nan_to_num(means), at, len(problems)) / runs[:, :, None]
-        errors = np.sqrt(_summed(np.nan_to_num(means[:, :, 1]) ** 2, at, len(problems))) / runs
+        by_problem = _sum(np.nan_to_num(means), at, len(problems)) / runs[:, :, None]
+        errors = np.sqrt(_sum(np.nan_to_num(means[:, :, 1]) ** 2, at, len(problems))) / runs
     _, _, samples, generated, verifier, path = np.nanmean(by_problem, axis=0).T
     costs = {
         "samples": samples, "generated_tokens": generated, "verifier_tokens": verifier, "tokens": generated + verifier, "path_tokens": path,
     }  # fmt: skip
     if prices is not None:
-        prompts = _summed(np.array([pool.prompt_tokens for pool in pools]), at, len(problems)) / np.bincount(at)  # [P]
+        prompts = _sum(np.array([pool.prompt_tokens for pool in pools]), at, len(problems)) / np.bincount(at)  # [P]
         read = np.nanmean(by_problem[:, :, 2] * prompts[:, None], axis=0)
         costs["usd"] = (prices.usd_in * read + prices.usd_out * generated) / 1e6
     shares, cell = by_problem[:, :, 0].T, pools[0].cell
@@ -261,7 +261,7 @@ def _told_apart(curves: Sequence[ReplayedCurve], settings: Sequence[str]) -> lis
     ]
 
 
-def _summed(values: NDArray[Any], at: NDArray[np.int64], num_problems: int) -> Floats:
+def _sum(values: NDArray[Any], at: NDArray[np.int64], num_problems: int) -> Floats:
     """Return the sums of values [pools, …] over the pools of each problem: [P, …]."""
     sums = np.zeros((num_problems, *values.shape[1:]))
     np.add.at(sums, at, values)

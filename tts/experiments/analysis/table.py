@@ -175,11 +175,11 @@ def _row(first: Result, sums: _RowSums, rng: np.random.Generator) -> TableRow:
         dataset=cell.dataset, model=cell.model, setting=cell.setting, verifiers=cell.verifiers, strategy=cell.strategy,
         budget=cell.budget, problems=len(sums.problems), seeds=len(sums.seeds), runs=sums.runs, failed=sums.failed, accuracy=accuracy,
         no_accuracy=no_accuracy, standard_error=standard_error, group_error=group_error,
-        lost_tokens=sums.lost_tokens, stops=_ranked(sums.stops), failures=_ranked(sums.failures),
-        errors=_ranked(sums.errors), notes=tuple(sorted(sums.notes)), **sums.usage,
+        lost_tokens=sums.lost_tokens, stops=_rank(sums.stops), failures=_rank(sums.failures),
+        errors=_rank(sums.errors), notes=tuple(sorted(sums.notes)), **sums.usage,
     )  # fmt: skip
 
 
-def _ranked(counts: Counter[str]) -> dict[str, int]:
+def _rank(counts: Counter[str]) -> dict[str, int]:
     """Return counts in descending order, equal ones by name."""
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))

@@ -122,7 +122,7 @@ def load(name: str, **parameters: object) -> list[Problem]:
     except TypeError as failure:
         raise ConfigError(f"the data set {name!r} cannot be loaded: {failure}", hint="give it beside `dataset`") from None
     try:
-        problems = _listed(dataset(**parameters), name)
+        problems = _list(dataset(**parameters), name)
     except TTSError:
         raise
     except (Exception, SystemExit) as failure:  # the boundary: other people's functions may raise anything
@@ -152,7 +152,7 @@ def check_names(dataset: DataSet, parameters: Iterable[str], kind: str, others: 
             raise unknown_name(kind, name, {*others, *known})
 
 
-def _listed(problems: Any, name: str) -> list[Any]:
+def _list(problems: Any, name: str) -> list[Any]:
     if isinstance(problems, str) or not isinstance(problems, Iterable):
         raise ConfigError(f"the data set {name!r} gave a {type(problems).__name__}, but must give problems", hint="return a list of them")
     return list(cast("Iterable[Any]", problems))

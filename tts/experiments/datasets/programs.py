@@ -76,7 +76,7 @@ def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:
 
 def _tests(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if row.get(_IN_AND_OUT):
-        yield from _paired(_IN_AND_OUT, _json(row, _IN_AND_OUT))
+        yield from _pair(_IN_AND_OUT, _json(row, _IN_AND_OUT))
         return
     metadata = _json(row, "metadata") if row.get("metadata") else {}
     name = metadata.get("func_name") if isinstance(metadata, dict) else None
@@ -88,15 +88,15 @@ def _tests(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             if not (isinstance(case, dict) and isinstance(case.get("input"), str) and isinstance(case.get("output"), str)):
                 raise BadRow(f"its {field} has {shown(case)}, but a test must have the texts input and output")
             is_call = name is not None if "testtype" not in case else case["testtype"] == "functional"
-            yield _called(field, name, case) if is_call else _piped(case["input"], case["output"])
+            yield _call(field, name, case) if is_call else _pipe(case["input"], case["output"])
 
 
-def _piped(given: str, expected: str) -> dict[str, Any]:
+def _pipe(given: str, expected: str) -> dict[str, Any]:
     """Return a test of standard input, compared as the benchmark does: line by line, numbers by their exact values."""
     return {"stdin": given, "stdout": expected, "compare": "lines", "tolerance": 0}
 
 
-def _called(field: str, name: Any, case: Mapping[str, str]) -> dict[str, Any]:
+def _call(field: str, name: Any, case: Mapping[str, str]) -> dict[str, Any]:
     """Return a test of a call, whose arguments are lines of JSON."""
     if not (isinstance(name, str) and name.isidentifier()):
         raise BadRow(f"its {field} call a function, but its metadata has func_name {shown(name)}")
@@ -108,7 +108,7 @@ def _called(field: str, name: Any, case: Mapping[str, str]) -> dict[str, Any]:
     return {"function": name, "arguments": arguments, "returns": returns}
 
 
-def _paired(field: str, given: Any) -> Iterator[dict[str, Any]]:
+def _pair(field: str, given: Any) -> Iterator[dict[str, Any]]:
     """Yield the tests of lists of inputs and outputs; with `fn_name` they are calls."""
     inputs, outputs = (given.get(name) if isinstance(given, dict) else None for name in ("inputs", "outputs"))
     if not (isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs)):
@@ -116,7 +116,7 @@ def _paired(field: str, given: Any) -> Iterator[dict[str, Any]]:
     name = given.get("fn_name")
     for one, other in zip(inputs, outputs, strict=True):
         if name is None:
-            yield _piped(_lines(field, one), _lines(field, other))
+            yield _pipe(_lines(field, one), _lines(field, other))
         elif not (isinstance(name, str) and name.isidentifier() and isinstance(one, list)):
             raise BadRow(f"its {field} calls {shown(name)} with {shown(one)}, but must name a function and list its arguments")
         else:  # a result is mostly within a list of its own
@@ -146,12 +146,12 @@ def _json(row: Mapping[str, Any], field: str) -> Any:
     except (ValueError, RecursionError):
         pass
     try:
-        return json.loads(text_of_pickle(_unpacked(field, base64.b64decode(value, validate=True))))
+        return json.loads(text_of_pickle(_unpack(field, base64.b64decode(value, validate=True))))
     except (ValueError, RecursionError, zlib.error, binascii.Error) as failure:
         raise BadRow(f"its {field} is {shown(value)}, but must be JSON, or base64 of zlib of a pickle of JSON: {failure}") from None
 
 
-def _unpacked(field: str, packed: bytes) -> bytes:
+def _unpack(field: str, packed: bytes) -> bytes:
     """Return what zlib packed, as one row at most.
 
     Raises:

@@ -156,7 +156,7 @@ def collect(
             hint="give it rows that each have a problem, or name its columns with fields=",
         )
     if left_out:
-        warnings.warn(RowsLeftOut(_named(where, left_out)), stacklevel=2)
+        warnings.warn(RowsLeftOut(_name(where, left_out)), stacklevel=2)
     if seed is not None:
         problems.sort(key=lambda problem: hash64("order", seed, problem.id or ""))
     return problems[:limit]
@@ -221,7 +221,7 @@ def _writable(text: str, name: str) -> str:
     return text
 
 
-def _named(where: str, left_out: list[str]) -> str:
+def _name(where: str, left_out: list[str]) -> str:
     more = len(left_out) - _MOST_NAMED
     named = [*left_out[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
     return f"{where}: rows left out: {len(left_out)}. {'; '.join(named)}"

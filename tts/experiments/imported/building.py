@@ -260,7 +260,7 @@ class Building:
         text = None if row.text is None else self._response(row.text, report)
         if row.answer is not None and (text is None or row.text is None or not is_response(row.answer, row.text)):
             return in_whole_characters(row.answer) or None
-        found = None if text is None else self._extracted(text)
+        found = None if text is None else self._extract(text)
         if row.answer is None or found is not None:
             report.unfiltered += row.answer is not None
             return found
@@ -274,10 +274,10 @@ class Building:
         if row.text is None or (row.answer is not None and is_response(row.answer, row.text)):
             return None
         if row.answer is not None:
-            return self._extracted(self._response(row.text, None))
+            return self._extract(self._response(row.text, None))
         return None if not row.compared or is_response(row.compared, row.text) else in_whole_characters(row.compared)
 
-    def _extracted(self, text: str) -> str | None:
+    def _extract(self, text: str) -> str | None:
         found = self.task.extract(text)
         return None if found is None else in_whole_characters(found)
 

@@ -129,7 +129,7 @@ class SampleFields:
     """
 
     def __init__(self, names: Names | None = None, facts: SourceFacts | None = None) -> None:
-        self._named = {meaning: _checked(meaning, name) for meaning, name in (names or {}).items()}
+        self._named = {meaning: _check(meaning, name) for meaning, name in (names or {}).items()}
         self._facts = facts or SourceFacts()
         self._chosen: dict[str, str] = {}
         self._layout: Layout | None = None
@@ -256,7 +256,7 @@ def identity_in(row: Mapping[str, Any], name: str, place: str) -> str:
     return found
 
 
-def _checked(meaning: str, name: Any) -> str | Mapping[str, str]:
+def _check(meaning: str, name: Any) -> str | Mapping[str, str]:
     if meaning not in USUAL:
         raise unknown_name("key of fields", meaning, USUAL)
     by_role = meaning in ("scores", "steps") and isinstance(name, Mapping) and name

@@ -150,7 +150,7 @@ class Import:
     def _build(self, rows: Iterable[SampleRow]) -> None:
         self._staging.add(map(self.report.seen, rows))
         if self.settings.task is None:
-            self.settings = dataclasses.replace(self.settings, task=self._chosen_task())
+            self.settings = dataclasses.replace(self.settings, task=self._choose_task())
         building = self.settings.building(self.report.faults.append, self.facts)
         try:
             self.model = self.facts.model(self.settings.model)
@@ -168,7 +168,7 @@ class Import:
         if self.settings.verdicts is None:
             self._check_agreement()
 
-    def _chosen_task(self) -> str:
+    def _choose_task(self) -> str:
         """Return the task that the references call for, and say so.
 
         Raises:

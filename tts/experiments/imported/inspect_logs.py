@@ -294,14 +294,14 @@ def _text(output: Mapping[str, Any], choices: Any, attachments: Any) -> str:
     content: Any = output.get("completion") or choices[0].get("message", {}).get("content", "")
     if isinstance(content, list):
         texts = [part.get("text", "") for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
-        content = "\n".join(_resolved(str(text), attachments) for text in texts)
+        content = "\n".join(_resolve(str(text), attachments) for text in texts)
     text = content or ""
     if not isinstance(text, str):
         raise TypeError(f"the content is {shown(content)}")
-    return _resolved(text, attachments)
+    return _resolve(text, attachments)
 
 
-def _resolved(text: str, attachments: Any) -> str:
+def _resolve(text: str, attachments: Any) -> str:
     """Return the attachment that a text names; another text as it is."""
     return attachments.get(text.removeprefix(_ATTACHMENT), text) if text.startswith(_ATTACHMENT) else text
 
@@ -310,10 +310,10 @@ def _input(given: Any, attachments: Any) -> str | None:
     """Return the prompt; of chat messages the content, if there is one message, else the messages as JSON."""
     if isinstance(given, list):
         messages = [
-            {**one, "content": _resolved(one["content"], attachments)} if isinstance(one.get("content"), str) else one for one in given
+            {**one, "content": _resolve(one["content"], attachments)} if isinstance(one.get("content"), str) else one for one in given
         ]
         return messages[0]["content"] if len(messages) == 1 and isinstance(messages[0].get("content"), str) else json.dumps(messages)
-    return _resolved(given, attachments) if isinstance(given, str) else (None if given is None else json.dumps(given))
+    return _resolve(given, attachments) if isinstance(given, str) else (None if given is None else json.dumps(given))
 
 
 def _value(value: Any) -> float:

@@ -249,7 +249,7 @@ def _reference(target: Any) -> str | None:
 
     The harness writes every target as text, so that a list of texts is one in Python's form.
     """
-    target = _listed(target) if isinstance(target, str) and target[:1] in ("[", "(") else target
+    target = _list(target) if isinstance(target, str) and target[:1] in ("[", "(") else target
     target = target[0] if isinstance(target, list) and len(cast("list[Any]", target)) == 1 else target
     if not isinstance(target, str | int | float) or target == "None":
         return None
@@ -258,7 +258,7 @@ def _reference(target: Any) -> str | None:
     return (target if end is None else target[end:]).strip() or None
 
 
-def _listed(target: str) -> Any:
+def _list(target: str) -> Any:
     """Return the texts of a list in Python's form; another target as it is."""
     try:
         value = ast.literal_eval(target) if len(target) < _LONGEST else target

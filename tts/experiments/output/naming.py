@@ -98,7 +98,7 @@ def _legend(
 
     ordered = sorted(lines, key=lambda line: -line.peak)
     handles = [Line2D([], [], **line.style) for line in ordered]
-    words = _wrapped(_words(line, look) for line in ordered)
+    words = _wrap(_words(line, look) for line in ordered)
     if front is not None:
         handles.append(Line2D([], [], **front))
         words.append("Pareto front")
@@ -148,7 +148,7 @@ def _words(line: NamedLine, look: Look) -> str:
     return f"{told} (oracle)" if line.role == "oracle" else told
 
 
-def _wrapped(labels: Iterable[str]) -> list[str]:
+def _wrap(labels: Iterable[str]) -> list[str]:
     """Return labels with line breaks, none of them after a bar or a "by"."""
     kept = (label.replace("| ", "|\u00a0").replace(", by ", ", by\u00a0") for label in labels)
     wrapped = (textwrap.wrap(label, 36, break_long_words=False) for label in kept)

@@ -351,7 +351,7 @@ def _facts(shown: Sequence[Curve], unknown: Sequence[Curve], x: str, *, bands: b
     if any(np.isnan(curve.shares).any() for curve in shown):
         facts.append("unfinished: points stand on different problems")
     facts.append(_range([len(curve.seeds) for curve in shown], "seed"))
-    facts += [f"{part}{'s' if len(names[part]) > 1 else ''}:\u00a0{_listed(names[part])}" for part in ("model", "verifier")]
+    facts += [f"{part}{'s' if len(names[part]) > 1 else ''}:\u00a0{_list(names[part])}" for part in ("model", "verifier")]
     if bands:
         facts.append("95 % intervals over problems")
     kinds = {curve.kind for curve in shown}
@@ -373,7 +373,7 @@ def _equal_lines(shown: Sequence[Curve], x: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys(pairs))
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list(names: Sequence[str]) -> str:
     return ("; " if any(", " in name for name in names) else ", ").join(names)
 
 

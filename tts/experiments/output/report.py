@@ -55,7 +55,7 @@ def report(
     if x not in AXES:
         raise unknown_name("axis", x, AXES)
     rows = table(store.results(study.id, drawn=False), rng=rng)
-    searches = [_shown(store, result) for result in _chosen(_traced(store, study), problems, num_problems)]
+    searches = [_show(store, result) for result in _choose(_trace(store, study), problems, num_problems)]
     data = {"viewer": viewer(), "slot": SLOT, "searches": searches}
     parts = {
         "TITLE": _text(study.name),
@@ -72,13 +72,13 @@ def report(
 # ---- searches ----
 
 
-def _traced(store: Store, study: StoredStudy) -> list[Result]:
+def _trace(store: Store, study: StoredStudy) -> list[Result]:
     """Return the results with a recorded search."""
     traced = store.traced(study.id)
     return [result for result in store.results(study.id, drawn=False) if result.cell.key in traced] if traced else []
 
 
-def _chosen(results: Sequence[Result], problems: Sequence[str], count: int) -> list[Result]:
+def _choose(results: Sequence[Result], problems: Sequence[str], count: int) -> list[Result]:
     """Return the results of the named problems, else of some, first those that runs disagree on."""
     by_problem: dict[str, list[Result]] = {}
     for result in results:
@@ -91,7 +91,7 @@ def _chosen(results: Sequence[Result], problems: Sequence[str], count: int) -> l
     return [result for problem in chosen for result in by_problem[problem]]
 
 
-def _shown(store: Store, result: Result) -> dict[str, Any]:
+def _show(store: Store, result: Result) -> dict[str, Any]:
     """Return a recorded search as the page's script reads it."""
     cell, recorded = result.cell, store.trace(result.cell.key)
     assert recorded is not None, "a recorded search stays in its store"

@@ -112,9 +112,9 @@ def as_markdown(rows: Rows, titles: Sequence[str] = ()) -> str:
     if not rows:
         return "no results yet\n"
     same, varied = _divide(columns(rows, titles))
-    facts = "".join(f"- {title}: {_MARKDOWN.sub(_escaped, value)}\n" for title, value in same.items())
+    facts = "".join(f"- {title}: {_MARKDOWN.sub(_escape, value)}\n" for title, value in same.items())
     lines = [list(varied), [":--" if title in _LEFT else "--:" for title in varied]]
-    lines += [[_MARKDOWN.sub(_escaped, cell) for cell in cells] for cells in zip(*varied.values(), strict=True)]
+    lines += [[_MARKDOWN.sub(_escape, cell) for cell in cells] for cells in zip(*varied.values(), strict=True)]
     return facts + ("\n" if facts else "") + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -138,7 +138,7 @@ _LATEX: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     return f"\\{found[0]}"
 
 
@@ -231,7 +231,7 @@ def text_of(columns: Mapping[str, Sequence[str]], width: int = WIDTH) -> str:
 
 def _blocks(columns: Mapping[str, Sequence[str]], width: int) -> list[list[str]]:
     """Return the lines of a table that is no wider than a line, in blocks of columns where it would be."""
-    whole = _aligned(columns)
+    whole = _align(columns)
     if max(map(len, whole)) <= width:
         return [whole]
     sizes = {title: max(len(title), *map(len, cells)) for title, cells in columns.items()}
@@ -239,7 +239,7 @@ def _blocks(columns: Mapping[str, Sequence[str]], width: int) -> list[list[str]]
     blocks: list[list[str]] = []
     if keys and sum(sizes[title] + 2 for title in keys) > _WIDEST_KEY * width:
         numbers = [str(number) for number, _ in enumerate(zip(*keys.values(), strict=True), 1)]
-        blocks.append(_aligned({_ROW_NUMBER: numbers, **keys}))
+        blocks.append(_align({_ROW_NUMBER: numbers, **keys}))
         keys = {_ROW_NUMBER: numbers}
     key_width = sum(max(len(title), *map(len, cells)) + 2 for title, cells in keys.items())
     block, used = dict(keys), key_width
@@ -247,11 +247,11 @@ def _blocks(columns: Mapping[str, Sequence[str]], width: int) -> list[list[str]]
         if title in _KEYS:
             continue
         if used + sizes[title] > width and used > key_width:
-            blocks.append(_aligned(block))
+            blocks.append(_align(block))
             block, used = dict(keys), key_width
         block[title] = cells
         used += sizes[title] + 2
-    return [*blocks, _aligned(block)] if len(block) > len(keys) else blocks
+    return [*blocks, _align(block)] if len(block) > len(keys) else blocks
 
 
 def _divide(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, Sequence[str]]]:
@@ -261,7 +261,7 @@ def _divide(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[
     return same, {title: cells for title, cells in columns.items() if len(set(cells)) > 1 or title in stays}
 
 
-def _aligned(columns: Mapping[str, Sequence[str]]) -> list[str]:
+def _align(columns: Mapping[str, Sequence[str]]) -> list[str]:
     """Return a header and the rows below it, numbers aligned to the right."""
     widths = {title: max(len(title), *map(len, cells)) for title, cells in columns.items()}
     sides = {title: "<" if title in _LEFT else ">" for title in columns}
@@ -278,7 +278,7 @@ def _kinds_of_stops(stops: Mapping[str, int]) -> dict[str, int]:
     return dict(kinds.most_common())
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _count(counts: Mapping[str, int]) -> str:
     shown = [f"{count:,} {kind}" for kind, count in list(counts.items())[:_MOST_KINDS]]
     rest = sum(list(counts.values())[_MOST_KINDS:])
     return ", ".join([*shown, *([f"{rest:,} others"] if rest else [])])
@@ -334,10 +334,10 @@ _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "dollars": lambda row: _known(row.usd, ",.4f"),
     "seconds, summed": lambda row: f"{row.seconds:,.1f}",
     "model seconds, summed": lambda row: f"{row.work_seconds:,.1f}",
-    "stopped by": lambda row: _counted(_kinds_of_stops(row.stops)),
-    "failed rows": lambda row: _counted(row.failures) or "none",
+    "stopped by": lambda row: _count(_kinds_of_stops(row.stops)),
+    "failed rows": lambda row: _count(row.failures) or "none",
     "failed runs": lambda row: f"{row.failed:,}",
-    "errors": lambda row: _counted(row.errors),
+    "errors": lambda row: _count(row.errors),
     "notes": lambda row: ", ".join(row.notes),
 }
 _POINT: Final[Mapping[str, Callable[[Point], str]]] = {

@@ -65,7 +65,7 @@ class LocalExecutor:
         self.slots = config.concurrency
         try:
             self._solvers = {name: self._servers(name) for name in config.models}
-            self.settings: Settings = self._resolved()
+            self.settings: Settings = self._resolve()
             for line, row in self._forewarned.items():
                 LOG.warning("%s (%s)", line, row)
         except BaseException:
@@ -86,7 +86,7 @@ class LocalExecutor:
             for url in spec.url or [None]
         ]  # fmt: skip
 
-    def _resolved(self) -> Settings:
+    def _resolve(self) -> Settings:
         """Return the settings of every model and task. Each strategy is checked with each budget."""
         first: dict[str | None, Problem] = {}
         for of in self._problems.values():
@@ -104,7 +104,7 @@ class LocalExecutor:
         run = None
         for text in self._config.strategies:
             for budget in self._config.budgets:
-                run = self._scored(solver.prepared(problem, _budget(budget), strategy=text))
+                run = self._score(solver.prepared(problem, _budget(budget), strategy=text))
                 self._check(name, run)
                 for line in run.forewarnings():
                     self._forewarned.setdefault(line, f"{text} under {format_limits(budget)}")
@@ -165,7 +165,7 @@ class LocalExecutor:
         self._spent[cell.key], spent = 0, Usage()
         try:
             run = server.solver.prepared(problem, payer, strategy=self._plan(cell.strategy), seed=cell.seed)
-            run = dataclasses.replace(self._scored(run), on_event=lambda event: self._spent.update({cell.key: event.tokens}))
+            run = dataclasses.replace(self._score(run), on_event=lambda event: self._spent.update({cell.key: event.tokens}))
             solution = await run.solve()
             spent = solution.usage
             self._spent[cell.key] = spent.tokens
@@ -194,14 +194,14 @@ class LocalExecutor:
         solver = self._solvers[cell.model][0].solver
         problem = self._problems[cell.dataset][cell.problem]
         run = solver.prepared(problem, _budget(cell.budget), strategy=self._plan(cell.strategy), seed=cell.seed)
-        return await dataclasses.replace(self._scored(run), sampling_logprobs=True).solve(), run.task
+        return await dataclasses.replace(self._score(run), sampling_logprobs=True).solve(), run.task
 
     def _waits(self, solution: Solution) -> bool:
         """Whether a search lacks replies that are yet to come. Then its cell stays open."""
         del solution
         return False
 
-    def _scored(self, run: ProblemRun) -> ProblemRun:
+    def _score(self, run: ProblemRun) -> ProblemRun:
         """Return a run in which every verifier scores all candidates, where the study records such scores."""
         return dataclasses.replace(run, scored_by=tuple(run.verifiers)) if self._config.record.scores else run
 

@@ -53,7 +53,7 @@ def _by_role(given: Any) -> Any:
     return given
 
 
-def _checked_sampling(given: dict[str, Any]) -> dict[str, Any]:
+def _check_sampling(given: dict[str, Any]) -> dict[str, Any]:
     known = [f.name for f in dataclasses.fields(Sampling)]
     for name in given:
         if name not in known:
@@ -63,7 +63,7 @@ def _checked_sampling(given: dict[str, Any]) -> dict[str, Any]:
 
 
 Verifiers = Annotated[dict[str, str] | None, BeforeValidator(_by_role)]
-SamplingParameters = Annotated[dict[str, Any], AfterValidator(_checked_sampling)]
+SamplingParameters = Annotated[dict[str, Any], AfterValidator(_check_sampling)]
 
 
 class ModelConfig(Section):
@@ -265,7 +265,7 @@ class StudyConfig(Section):
         return study_config({**self.model_dump(), "models": plain})
 
     @model_validator(mode="after")
-    def _sized(self) -> Self:
+    def _size(self) -> Self:
         self.check_size(len(self.problems))
         return self
 

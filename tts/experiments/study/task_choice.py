@@ -102,13 +102,13 @@ def check_references(config: StudyConfig, problems: Problems) -> list[ReferenceC
             task = tasks.get(problem.task or config.task or record_task or "text")
             try:
                 other = next((one.answer for one in known if one.answer != problem.answer), None) or f"{problem.answer}{problem.answer}"
-                checks.append(_checked(name, task, str(problem.answer), other))
+                checks.append(_check(name, task, str(problem.answer), other))
             finally:
                 task.close()
     return checks
 
 
-def _checked(dataset: str, task: Task, reference: str, other: str) -> ReferenceCheck:
+def _check(dataset: str, task: Task, reference: str, other: str) -> ReferenceCheck:
     found = [task.extract(_TEXT.format(answer=answer)) for answer in (reference, other)]
     verdicts = [one is not None and task.equivalent(one, reference) for one in found]
     return ReferenceCheck(dataset, task.name, reference, found[0], verdicts[0], found[1], verdicts[1])

@@ -136,7 +136,7 @@ def measure_verifier(scored: VerifierScores, gold: StepGold, *, thresholds: Sequ
     rng: _Rng = partial(generator, seed, 0, "trust", scored.role)  # each estimate has its own generator
     right, at = scored.right, scored.at
     by_kind = {
-        name: clustered_auc_within(*_known(_aggregated(scored, name), right, at), rng=rng("aggregation", name))
+        name: clustered_auc_within(*_known(_aggregate(scored, name), right, at), rng=rng("aggregation", name))
         for name in (AGGREGATIONS if any(len(steps) > 1 for steps in scored.steps) else ())
     }
     quality = _quality(scored.scores, right, at, probabilities=scored.probabilities, rng=partial(rng, "whole"))
@@ -168,7 +168,7 @@ def _quality(scores: Floats, labels: Floats, at: Whole, *, probabilities: bool, 
     )
 
 
-def _aggregated(scored: VerifierScores, how: str) -> Floats:
+def _aggregate(scored: VerifierScores, how: str) -> Floats:
     return np.array([aggregate_scores(StepScores(steps=steps), how) if steps else math.nan for steps in scored.steps])
 
 
@@ -185,7 +185,7 @@ def _positions(scored: VerifierScores, gold: StepGold, rng: _Rng) -> Iterator[Po
     places = np.concatenate([np.arange(1, len(steps) + 1) for steps in scored.steps])
     of = np.repeat(np.arange(len(scored.steps)), [len(steps) for steps in scored.steps])
     scores = np.concatenate([np.asarray(steps, np.float64) for steps in scored.steps])
-    by_step = np.concatenate([_padded(verdict, len(steps)) for verdict, steps in zip(verdicts, scored.steps, strict=True)])
+    by_step = np.concatenate([_pad(verdict, len(steps)) for verdict, steps in zip(verdicts, scored.steps, strict=True)])
     for name, labels in (("answer", scored.right[of]), ("step", by_step)):
         known = ~np.isnan(scores) & ~np.isnan(labels)
         for first, last in _spans(most):
@@ -196,7 +196,7 @@ def _positions(scored: VerifierScores, gold: StepGold, rng: _Rng) -> Iterator[Po
                 yield Position(first=first, last=last, gold=name, quality=quality)
 
 
-def _padded(verdict: Sequence[bool] | None, length: int) -> Floats:
+def _pad(verdict: Sequence[bool] | None, length: int) -> Floats:
     """Return labels as numbers; all NaN where there are none, or their number is not that of the steps."""
     return np.array(verdict, np.float64) if verdict is not None and len(verdict) == length else np.full(length, np.nan)
 

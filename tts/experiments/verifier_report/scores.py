@@ -132,7 +132,7 @@ def collect_scores(results: Iterable[Result], *, aggregate: str = "last", role: 
         for name in sorted(named, key=lambda name: (name != "main", name)):
             key = (source.cell.dataset, source.cell.model, source.cell.setting, source.strategy, name)
             _add(columns.setdefault(key, _ScoreColumns()), source, name, aggregate)
-    scored = [_scored(key, of) for key, of in columns.items() if of.rows]
+    scored = [_score(key, of) for key, of in columns.items() if of.rows]
     if not scored:
         raise _nothing(list(columns.values()))
     return CollectedScores(scored, passed_over)
@@ -170,7 +170,7 @@ def _add(columns: _ScoreColumns, source: _Source, role: str, aggregate: str) -> 
             columns.rows.append(row)
 
 
-def _scored(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
+def _score(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
     dataset, model, setting, strategy, role = key
     scores, steps, right, answered, tokens, at, places = zip(*columns.rows, strict=True)
     whole = [s.pool for s in columns.sources if s.pool is not None and s.pool.has(role) and all(d.right is not None for d in s.drawn)]

@@ -23,26 +23,26 @@ def clusters(vectors: NDArray[np.float64], threshold: float) -> NDArray[np.int64
         vectors: [N, dimensions], of any length.
         threshold: clusters are joined up to this mean distance, in [0, 2].
     """
-    return _joined(vectors, threshold, "distance") if len(vectors) <= _FEW else _joined_in_rounds(vectors, threshold)
+    return _join(vectors, threshold, "distance") if len(vectors) <= _FEW else _join_in_rounds(vectors, threshold)
 
 
 def most_clusters(vectors: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """Return the cluster of each vector, of at most `count`, at least 1; vectors and numbers are as in `clusters`."""
-    return _joined(vectors, count, "maxclust")
+    return _join(vectors, count, "maxclust")
 
 
-def _joined(vectors: NDArray[np.float64], limit: float, criterion: str) -> NDArray[np.int64]:
+def _join(vectors: NDArray[np.float64], limit: float, criterion: str) -> NDArray[np.int64]:
     if len(vectors) < 2:
         return np.zeros(len(vectors), dtype=np.int64)
     units = _units(vectors)
     cosines = units @ units.T
     distances = np.clip(1.0 - (cosines + cosines.T) / 2, 0.0, 2.0)
     np.fill_diagonal(distances, 0.0)
-    return _numbered(fcluster(linkage(squareform(distances, checks=False), "average"), limit, criterion=criterion))
+    return _number(fcluster(linkage(squareform(distances, checks=False), "average"), limit, criterion=criterion))
 
 
-def _joined_in_rounds(vectors: NDArray[np.float64], threshold: float) -> NDArray[np.int64]:
-    """Return what `_joined` does, by rounds that join all pairs of mutual nearest clusters.
+def _join_in_rounds(vectors: NDArray[np.float64], threshold: float) -> NDArray[np.int64]:
+    """Return what `_join` does, by rounds that join all pairs of mutual nearest clusters.
 
     That is the same tree as of single joins, since a joined cluster is no nearer to others than its nearer part (F. Murtagh, "A survey of
     recent advances in hierarchical clustering algorithms", 1983). For the same reason a cluster whose nearest is too far stays as it is.
@@ -64,7 +64,7 @@ def _joined_in_rounds(vectors: NDArray[np.float64], threshold: float) -> NDArray
         into[gone] = kept
         of = into[of]
         still = np.setdiff1d(still[distances <= threshold], gone)
-    return _numbered(of)
+    return _number(of)
 
 
 def _nearest(means: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -86,7 +86,7 @@ def _units(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.hstack([np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0), lengths == 0])
 
 
-def _numbered(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+def _number(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return labels as numbers from 0, in order of first appearance."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)

@@ -34,17 +34,17 @@ def effective_sample_size(p: Weights) -> float:
 
 def multinomial(p: Weights, count: int, rng: np.random.Generator) -> Ancestors:
     """Draw each ancestor by itself."""
-    return _inverted(p, np.sort(rng.random(count)))
+    return _invert(p, np.sort(rng.random(count)))
 
 
 def stratified(p: Weights, count: int, rng: np.random.Generator) -> Ancestors:
     """Draw one ancestor in each of M equal slices of the cumulative weights."""
-    return _inverted(p, (np.arange(count) + rng.random(count)) / count)
+    return _invert(p, (np.arange(count) + rng.random(count)) / count)
 
 
 def systematic(p: Weights, count: int, rng: np.random.Generator) -> Ancestors:
     """Draw one ancestor in each slice, all at the same place of it: floor(M p_i) or ceil(M p_i) of each."""
-    return _inverted(p, (np.arange(count) + rng.random()) / count)
+    return _invert(p, (np.arange(count) + rng.random()) / count)
 
 
 def residual(p: Weights, count: int, rng: np.random.Generator) -> Ancestors:
@@ -58,7 +58,7 @@ def residual(p: Weights, count: int, rng: np.random.Generator) -> Ancestors:
     return np.repeat(np.arange(len(p)), counts)
 
 
-def _inverted(p: Weights, points: NDArray[np.float64]) -> Ancestors:
+def _invert(p: Weights, points: NDArray[np.float64]) -> Ancestors:
     """Return where sorted points of [0, 1) fall among the cumulative weights."""
     edges = np.cumsum(p)
     found = np.searchsorted(edges, points * edges[-1], side="right")

@@ -65,7 +65,7 @@ def mixed_draws(arms: Sequence[Sequence[float]], rng: np.random.Generator, count
     precision = 1 / _CENTRE_SPREAD**2 + (1 / around).sum(1)
     centre = (_CENTRE / _CENTRE_SPREAD**2 + (means[known] / around).sum(1)) / precision
     weights = _log_weights(between, within, sizes[known], means[known], inner, around, precision, centre)
-    cells = _chosen(weights, (count, len(arms) + 1), rng)
+    cells = _choose(weights, (count, len(arms) + 1), rng)
     mu = rng.normal(centre[cells], 1 / np.sqrt(precision[cells]))
     arm2, noise = between[cells] ** 2, within[cells]
     seen = np.append(sizes, 0.0)
@@ -91,7 +91,7 @@ def _log_weights(
     return prior + inside + outside
 
 
-def _chosen(log_weights: NDArray[np.float64], shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.intp]:
+def _choose(log_weights: NDArray[np.float64], shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.intp]:
     """Return so many cells, drawn with replacement by their weights."""
     weights = np.cumsum(np.exp(log_weights - log_weights.max()))
     return np.searchsorted(weights, rng.random(shape) * weights[-1], side="right")

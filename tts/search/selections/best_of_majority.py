@@ -73,19 +73,19 @@ class BestOfMajority(ByScore):
         means = {kind: mean_of([by_index[i] for i in members[kind][: self.asked]]) for kind in kept}
         if all(math.isnan(mean) for mean in means.values()):
             order = sorted(kept, key=lambda kind: (-len(members[kind]), kind))
-            return self._selected(candidates, {kind: members[kind] for kind in kept}, order, None)
+            return self._select(candidates, {kind: members[kind] for kind in kept}, order, None)
         order = sorted(kept, key=lambda kind: (-low(means[kind]), -len(members[kind]), kind))
         if is_rare:
             order.sort(key=lambda kind: -len(members[kind]))
         column = np.array([by_index.get(i, math.nan) for i in range(total)])
-        return self._selected(candidates, members, order, (self.verifier, column))
+        return self._select(candidates, members, order, (self.verifier, column))
 
     def _most_frequent_of(self, members: Mapping[int, list[int]]) -> list[int]:
         """Return the k answers with the most votes, and those with as many as the last of them."""
         votes = sorted(map(len, members.values()), reverse=True)[: self.k]
         return [kind for kind, of_kind in members.items() if len(of_kind) >= votes[-1]]
 
-    def _selected(
+    def _select(
         self, candidates: Sequence[Candidate], members: Mapping[int, list[int]], order: Sequence[int], scores: Scores | None
     ) -> Selected:
         chosen = order[: self.k]

@@ -72,10 +72,10 @@ class Pairwise(ByPairs):
         others = len(kinds) - 1  # an unknown comparison with one is a half
         wins = {kind: math.fsum([*(shares := won[members[kind][0]]), (others - len(shares)) / 2]) / others for kind in kinds}
         order = sorted(kinds, key=lambda kind: (-wins[kind], -len(members[kind]), kind))
-        return self._selected(candidates, members, order, wins)
+        return self._select(candidates, members, order, wins)
 
     @staticmethod
-    def _selected(candidates: Sequence[Candidate], members: dict[int, list[int]], order: Sequence[int], wins: dict[int, float]) -> Selected:
+    def _select(candidates: Sequence[Candidate], members: dict[int, list[int]], order: Sequence[int], wins: dict[int, float]) -> Selected:
         weights = np.zeros(len(candidates))
         for kind in order:
             weights[members[kind][0]] = wins[kind]

@@ -125,12 +125,12 @@ class AStar(Guided):
                     self._warn_of_rest(search, len(goals))
                     return goals
                 if expanded == self.expansions:
-                    return await self._concluded(search, frontier, goals)
+                    return await self._conclude(search, frontier, goals)
                 popped = self._pop(frontier, expanded) or [OpenPath.of(search.root, g=0.0, h=0.0)]  # line 3
                 expanded += len(popped)
                 if self.frontier == "local":
                     frontier = []
-                for state in await self._continued(search, popped):  # lines 5 and 6
+                for state in await self._continue(search, popped):  # lines 5 and 6
                     heapq.heappush(frontier, state)
                 if self.frontier == "local":
                     search.keep([state.t for state in frontier if not state.is_goal])
@@ -150,7 +150,7 @@ class AStar(Guided):
             popped.append(heapq.heappop(frontier))
         return popped
 
-    async def _continued(self, search: Search, states: Sequence[OpenPath]) -> list[OpenPath]:
+    async def _continue(self, search: Search, states: Sequence[OpenPath]) -> list[OpenPath]:
         made = await advance(search, [s.t for s in states], self.branching, max_steps=self.max_steps, temperature=self.temperature)
         edges: list[tuple[OpenPath, Trajectory]] = []
         for state, children in zip(states, made, strict=False):
@@ -165,7 +165,7 @@ class AStar(Guided):
         cost = EDGE_COSTS[self.edge_cost]
         return [OpenPath.of(t, s.g + cost(s.h, h, self.max_steps), h) for (s, t), h in zip(edges, lacks, strict=True)]
 
-    async def _concluded(self, search: Search, frontier: list[OpenPath], goals: list[Candidate]) -> Sequence[Candidate]:
+    async def _conclude(self, search: Search, frontier: list[OpenPath], goals: list[Candidate]) -> Sequence[Candidate]:
         """Return the solutions, those in the frontier too; or the best state's completion (line 7), or what ended without an answer."""
         goals += [self._candidate(search, state) for state in sorted(frontier) if state.is_goal]
         if goals:

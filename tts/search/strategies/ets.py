@@ -86,7 +86,7 @@ class Ets(RewardBalanced):
         """Balance a level among the nodes that are worth keeping."""
         counts = apportion(scores, left, self.balance_temperature)  # line 1
         vectors = await self._vectors(search, live)
-        kept = await search.run(self._kept, tree_of(live, in_tokens=self.cost == "tokens"), counts / left, vectors)
+        kept = await search.run(self._keep, tree_of(live, in_tokens=self.cost == "tokens"), counts / left, vectors)
         if not isinstance(kept, KeptLeaves):
             search.notes.warn(f"ets balanced a level as rebase does, for its integer program has no solution: {kept}", timed=True)
             return counts
@@ -94,7 +94,7 @@ class Ets(RewardBalanced):
         counts[kept.leaves] = apportion(scores[kept.leaves], left, self.balance_temperature)  # line 4
         return counts
 
-    def _kept(self, tree: LevelTree, shares: NDArray[np.float64], vectors: NDArray[np.float64] | None) -> KeptLeaves | str:
+    def _keep(self, tree: LevelTree, shares: NDArray[np.float64], vectors: NDArray[np.float64] | None) -> KeptLeaves | str:
         """Return the leaves worth keeping, or why there is no solution."""
         kinds = None if vectors is None else clusters(vectors, self.threshold)  # line 2
         return best_leaves(tree, shares, self.charge, kinds, self.coverage, self.seconds)  # line 3

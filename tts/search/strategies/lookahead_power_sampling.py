@@ -155,15 +155,15 @@ def choice_law(blocks: Sequence[float], futures: NDArray[np.float64]) -> NDArray
         futures: [K, M] log-weights of their continuations; M may be 0.
     """
     count = futures.shape[1]
-    whole = _normalized(blocks, futures)
+    whole = _normalize(blocks, futures)
     if count < 2:
         return whole
-    without = np.mean([_normalized(blocks, np.delete(futures, s, axis=1)) for s in range(count)], axis=0)
+    without = np.mean([_normalize(blocks, np.delete(futures, s, axis=1)) for s in range(count)], axis=0)
     law = np.maximum(0.0, count * whole - (count - 1) * without)
     return law / law.sum()
 
 
-def _normalized(blocks: Sequence[float], futures: NDArray[np.float64]) -> NDArray[np.float64]:
+def _normalize(blocks: Sequence[float], futures: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the weights of blocks, times the means of those of their continuations, as probabilities [K]."""
     count = futures.shape[1]
     logs = np.array(blocks) + (np.logaddexp.reduce(futures, axis=1) - math.log(count) if count else 0.0)

@@ -76,7 +76,7 @@ class Mcts(Guided):
         for _ in rounds(search, self.n):
             leaf = self._select(root)
             (paths,) = await advance(search, [leaf.path], self.width, max_steps=self.max_steps, temperature=self.temperature)
-            values = await self._valued(search, paths, leaf)
+            values = await self._value(search, paths, leaf)
             priors = softmax(np.array(values))
             for path, value, prior in zip(paths, values, priors.tolist(), strict=True):
                 child = VisitedNode(path, leaf, prior, closed=path.status != "active")
@@ -99,7 +99,7 @@ class Mcts(Guided):
             )
         return node
 
-    async def _valued(self, search: Search, paths: Sequence[Trajectory], leaf: VisitedNode) -> list[float]:
+    async def _value(self, search: Search, paths: Sequence[Trajectory], leaf: VisitedNode) -> list[float]:
         """Return the value in [0, 1] of each new path."""
         ends = list(paths)
         if self.value == "rollout":

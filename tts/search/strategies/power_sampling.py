@@ -87,7 +87,7 @@ class PowerSampling(Strategy):
                 walk = Walk(search, self.alpha, r, [search.root] * len(wave), wave[0])
                 whole = False
                 try:
-                    await self._walked(walk)
+                    await self._walk(walk)
                     whole = True
                 finally:
                     if whole or not search.candidates:
@@ -99,7 +99,7 @@ class PowerSampling(Strategy):
                             search.finish(c.trajectory, weight=0.0)
         return search.candidates
 
-    async def _walked(self, walk: Walk) -> None:
+    async def _walk(self, walk: Walk) -> None:
         """Write block by block, with moves after each block that no text ends in; then move among whole texts."""
         block, level = self.block, 0
         while going := [i for i, t in enumerate(walk.ts) if t.status == "active"]:

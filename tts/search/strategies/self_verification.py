@@ -38,7 +38,7 @@ _ROLE = "verified"
 _MOST = 1024  # solutions of a round, and verifications of one
 
 
-def _checked(name: str, law: object) -> tuple[float, float]:
+def _check(name: str, law: object) -> tuple[float, float]:
     """Return a law as two numbers.
 
     Raises:
@@ -85,7 +85,7 @@ class SelfVerification(Strategy):
     always_votes = True
     n: Count | None = None
     verifications: Natural | None = None
-    law: Annotated[tuple[float, float], Rule(_checked)] | None = None
+    law: Annotated[tuple[float, float], Rule(_check)] | None = None
     checker: Text = "policy"
     question: Text = QUESTION
     max_tokens: Count | None = None

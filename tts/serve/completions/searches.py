@@ -133,14 +133,14 @@ def _reply(searches: Sequence[RunningSearch]) -> dict[str, Any]:
             {"index": index, "text": one.text or "", "logprobs": None, "finish_reason": "length" if one.finish == "length" else "stop"}
             for index, one in texts
         ],
-        "usage": _summed([usage_of(counts_of(solution, choices)) for _, solution, choices in found]),
+        "usage": _sum([usage_of(counts_of(solution, choices)) for _, solution, choices in found]),
         "tts": reports[0] if len(reports) == 1 else {"searches": reports},
     }
 
 
-def _summed(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _sum(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
-        name: _summed([one[name] for one in usages]) if isinstance(value, Mapping) else sum(one[name] for one in usages)
+        name: _sum([one[name] for one in usages]) if isinstance(value, Mapping) else sum(one[name] for one in usages)
         for name, value in usages[0].items()
     }
 

@@ -104,7 +104,7 @@ async def complete(backend: Backend, order: CompletionOrder, cost: CompletionCos
         EngineError: the model failed.
     """
     if order.top is None:
-        return await _written(backend, order, cost, told)
+        return await _write(backend, order, cost, told)
     if order.only_reads:
         return await _read(backend, order, cost)
     tokenizer = metadata_of(backend).tokenizer
@@ -113,7 +113,7 @@ async def complete(backend: Backend, order: CompletionOrder, cost: CompletionCos
             f"logprobs of more than the prompt and one token need the model's tokenizer, which the backend {backend.name!r} lacks",
             hint="ask for max_tokens of 0, or of 1 at temperature 0",
         )
-    written = await _written(backend, order, cost, None)
+    written = await _write(backend, order, cost, None)
     begun = [one.ids if isinstance(one, TokenizedText) else tokenizer.prompt(one) for one in order.prompts]
     paths = [TokenizedText.of((*begun[one.prompt], *one.ids)) for one in written]
     found = await _logprobs(backend, paths, order.top, cost)
@@ -157,7 +157,7 @@ async def _read(backend: Backend, order: CompletionOrder, cost: CompletionCost) 
     return made
 
 
-async def _written(backend: Backend, order: CompletionOrder, cost: CompletionCost, told: Told | None) -> list[Written]:
+async def _write(backend: Backend, order: CompletionOrder, cost: CompletionCost, told: Told | None) -> list[Written]:
     if not order.max_tokens:
         cost.prompt += sum(map(backend.count, order.prompts))
         return [Written(place, "", "length") for place in range(len(order.prompts)) for _ in range(order.choices)]

@@ -39,10 +39,10 @@ def calibrate_preset(config: GatewayConfig, name: str, problems: Sequence[Proble
     if not problems or any(problem.answer is None for problem in problems):
         without = sum(problem.answer is None for problem in problems)
         raise ConfigError(f"{without} of {len(problems)} problems have no reference answer, but all need one to calibrate by")
-    return asyncio.run(_calibrated(config, name, problems, risk, delta))
+    return asyncio.run(_calibrate(config, name, problems, risk, delta))
 
 
-async def _calibrated(config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float) -> Thresholds:
+async def _calibrate(config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float) -> Thresholds:
     gateway = Gateway(config.model_copy(update={"store": None, "keys": None, "accounts": {}, "operators": []}), calibrates=True)
     try:
         gateway.offers.get(name)

@@ -488,13 +488,13 @@ class History:
         """
         if not self._turns:
             raise refused(self._field, f"{self._field} has no turn, but must have one at least")
-        found = tuple(Message.of(role, _merged(parts)) for role, parts in self._turns)
+        found = tuple(Message.of(role, _merge(parts)) for role, parts in self._turns)
         if (size := sum(len(one.content) for one in found)) > self._limits.characters:
             raise too_long(self._field, f"{size} characters", self._limits.characters, "shorten the history")
         return found
 
 
-def _merged(parts: Sequence[Part]) -> list[Part]:
+def _merge(parts: Sequence[Part]) -> list[Part]:
     """Return parts with texts in a row as one, and without empty ones."""
     merged: list[Part] = []
     for part in parts:

@@ -73,7 +73,7 @@ def _one(text: str, parts: Parts, depth: int, *, inner: bool) -> str:
         return found if isinstance(found, str) else relations.key_of(found)
     sides, signs = relations.split_relation(text)
     if signs:
-        return _related(sides, signs, depth)
+        return _relate(sides, signs, depth)
     if parts.bracketed and (len(parts.items) > 1 or parts.brackets in (_SET, LIST)):
         return _items(parts, depth, inner=inner)
     return _ratio(text) if ":" in text else _scalar(text)
@@ -109,7 +109,7 @@ def _both(item: str, depth: int) -> list[str]:
     return [relations.fingerprint(node, sign) for sign in (1, -1)]
 
 
-def _related(sides: Sequence[str], signs: Sequence[str], depth: int) -> str:
+def _relate(sides: Sequence[str], signs: Sequence[str], depth: int) -> str:
     if signs == ["in"]:
         return _key(sides[1], depth + 1)
     if signs == ["="] and (is_derivative(sides[0]) or (is_name(sides[0]) and _is_value(sides[1]))):
@@ -217,7 +217,7 @@ def _intervals(text: str) -> list[Interval] | str | None:
         return [(relations.infinite(-1), relations.infinite(1))]
     pieces, signs = split_outside(text, _SET_SIGN)
     if signs:
-        return _combined(pieces, signs)
+        return _combine(pieces, signs)
     parts = top_level_parts(text)
     if parts.brackets == _SET and len(parts.items) == 1 and (builder := _SET_BUILDER.fullmatch(parts.items[0])) is not None:
         text = builder[1]
@@ -227,7 +227,7 @@ def _intervals(text: str) -> list[Interval] | str | None:
     return relations.inequality(sides, relation)
 
 
-def _combined(pieces: Sequence[str], signs: Sequence[str]) -> list[Interval]:
+def _combine(pieces: Sequence[str], signs: Sequence[str]) -> list[Interval]:
     found = _set_of(pieces[0])
     for piece, sign in zip(pieces[1:], signs, strict=True):
         other = _set_of(piece)

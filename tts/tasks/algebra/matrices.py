@@ -86,11 +86,11 @@ def _value(node: Node, blocks: Sequence[Matrix | Node]) -> Matrix | Node:
     if node.op == "+":
         return _entrywise("+", values)
     if node.op == "-":
-        return _scaled(Node("-", (ONE,)), values[0])
+        return _scale(Node("-", (ONE,)), values[0])
     if node.op == "*":
         return functools.reduce(_times, values)
     if node.op == "/" and isinstance(values[1], Node):
-        return _scaled(Node("/", (ONE, values[1])), values[0])
+        return _scale(Node("/", (ONE, values[1])), values[0])
     if node.op == "transpose" or (node.op == "call" and node.name == "abs"):
         matrix = _matrix(values[0])
         return tuple(zip(*matrix, strict=True)) if node.op == "transpose" else determinant(matrix)
@@ -116,15 +116,15 @@ def _entrywise(op: str, values: Sequence[Matrix | Node]) -> Matrix:
     return tuple(tuple(Node(op, cells) for cells in zip(*rows, strict=True)) for rows in zip(*matrices, strict=True))
 
 
-def _scaled(factor: Node, value: Matrix | Node) -> Matrix:
+def _scale(factor: Node, value: Matrix | Node) -> Matrix:
     return tuple(tuple(Node("*", (factor, cell)) for cell in row) for row in _matrix(value))
 
 
 def _times(a: Matrix | Node, b: Matrix | Node) -> Matrix | Node:
     if isinstance(a, Node):
-        return Node("*", (a, b)) if isinstance(b, Node) else _scaled(a, b)
+        return Node("*", (a, b)) if isinstance(b, Node) else _scale(a, b)
     if isinstance(b, Node):
-        return _scaled(b, a)
+        return _scale(b, a)
     if len(a[0]) != len(b):
         raise UndecidedError("matrices that have no product")
     columns = list(zip(*b, strict=True))

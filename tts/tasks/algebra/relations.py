@@ -43,10 +43,10 @@ def fingerprint(node: Node, signs: int = 1, given: dict[str, Value] | None = Non
     """
     free = symbols_of(node) or has(node, "unknown")
     found = [digest(Evaluator(point, signs, given).value(node)) for point in range(POINTS if free else 1)]
-    return found[0] if len(set(found)) == 1 else _joined("expression", found)
+    return found[0] if len(set(found)) == 1 else _join("expression", found)
 
 
-def _joined(kind: str, keys: Sequence[str]) -> str:
+def _join(kind: str, keys: Sequence[str]) -> str:
     return f"{kind} {hashlib.sha256(' '.join(keys).encode()).hexdigest()[:40]}"
 
 
@@ -54,7 +54,7 @@ def _difference(left: Node, right: Node) -> Node:
     return Node("+", (left, Node("-", (right,))))
 
 
-def _solved(difference: Node, name: str, point: int) -> tuple[Value, Value] | None:
+def _solve(difference: Node, name: str, point: int) -> tuple[Value, Value] | None:
     """Return the zero and the slope of an expression that is linear in a variable, at a point; None where it is not."""
     at_0, at_1, *others = (Evaluator(point, given={name: value}).value(difference) for value in (Fraction(0), Fraction(1), *_ON_THE_LINE))
     maker = Evaluator(point)
@@ -103,7 +103,7 @@ def _of_two(left: Node, right: Node) -> str:
     if dependent is not None and (values := _linear(difference, dependent)) is not None:
         return values
     for one, other in ((left, right), (right, left)):
-        if not plane and _is_name(one) and one.name not in (*symbols_of(other), *_called(other)):
+        if not plane and _is_name(one) and one.name not in (*symbols_of(other), *_call(other)):
             return fingerprint(other)
     return "equation " + _proportions(difference)
 
@@ -113,11 +113,11 @@ def _linear(difference: Node, name: str) -> str | None:
     found: list[str] = []
     alone = symbols_of(difference) <= frozenset({name}) and not has(difference, "unknown")
     for point in range(1 if alone else POINTS):
-        solved = _solved(difference, name, point)
+        solved = _solve(difference, name, point)
         if solved is None:
             return None
         found.append(digest(solved[0]))
-    return found[0] if len(set(found)) == 1 else _joined("expression", found)
+    return found[0] if len(set(found)) == 1 else _join("expression", found)
 
 
 def _is_name(node: Node) -> bool:
@@ -125,9 +125,9 @@ def _is_name(node: Node) -> bool:
     return node.op == "symbol" or (node.op == "unknown" and all(each.op == "symbol" for each in node.args))
 
 
-def _called(node: Node) -> frozenset[str]:
+def _call(node: Node) -> frozenset[str]:
     own: frozenset[str] = frozenset({node.name} if node.op == "unknown" else ())
-    return own.union(*(_called(each) for each in node.args))
+    return own.union(*(_call(each) for each in node.args))
 
 
 def _proportions(difference: Node, *, signed: bool = False) -> str:
@@ -138,7 +138,7 @@ def _proportions(difference: Node, *, signed: bool = False) -> str:
         raise UndecidedError("an equation that always holds")
     maker = Evaluator()
     scale = abs(first) if signed else first
-    return _joined("multiple", [digest(maker.over(value, scale)) for value in values])
+    return _join("multiple", [digest(maker.over(value, scale)) for value in values])
 
 
 def assigned_name(text: str) -> str | None:
@@ -307,7 +307,7 @@ def _solution(left: Node, right: Node, sign: str, name: str) -> list[Interval] |
 
 
 def _half_line(difference: Node, sign: str, name: str) -> list[Interval] | None:
-    if has(difference, "unknown") or (solved := _solved(difference, name, 0)) is None:
+    if has(difference, "unknown") or (solved := _solve(difference, name, 0)) is None:
         return None
     zero, slope = solved
     if _less(slope, Fraction(0)):

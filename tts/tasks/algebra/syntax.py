@@ -105,12 +105,12 @@ class _Parser:
 
     def _sum(self) -> Node:
         with self._deeper():
-            terms = [self._signed(self._take()) if self._next in ("+", "-", r"\pm", r"\mp") else self._product()]
+            terms = [self._sign(self._take()) if self._next in ("+", "-", r"\pm", r"\mp") else self._product()]
             while self._next in ("+", "-", r"\pm", r"\mp"):
-                terms.append(self._signed(self._take()))
+                terms.append(self._sign(self._take()))
         return terms[0] if len(terms) == 1 else Node("+", tuple(terms))
 
-    def _signed(self, sign: str) -> Node:
+    def _sign(self, sign: str) -> Node:
         inner = self._product()
         return inner if sign == "+" else Node({"-": "-", r"\pm": "pm", r"\mp": "mp"}[sign], (inner,))
 
@@ -144,7 +144,7 @@ class _Parser:
             if self._taken("!"):
                 base = Node("!!" if self._taken("!") else "!", (base,))
             elif self._next == "'":
-                base = self._primed(base)
+                base = self._prime(base)
             elif self._taken("^"):
                 base = Node("degree", (base,)) if self._is_degree() else Node("^", (base, self._exponent()))
             elif self._taken(r"\degree"):
@@ -153,11 +153,11 @@ class _Parser:
                 return base
         raise UndecidedError("too many marks")
 
-    def _primed(self, base: Node) -> Node:
+    def _prime(self, base: Node) -> Node:
         if base.op != "symbol":
             raise UndecidedError("a prime")
         self._take()
-        return self._applied(base.name + "'") if self._next == "(" else Node("symbol", name=base.name + "'")
+        return self._apply(base.name + "'") if self._next == "(" else Node("symbol", name=base.name + "'")
 
     def _is_degree(self) -> bool:
         if self._taken(r"\circ"):
@@ -231,7 +231,7 @@ class _Parser:
         if name in ("i", "e"):
             return Node("constant", name=name)
         if name in _CALLED and self._next == "(":
-            return self._applied(name)
+            return self._apply(name)
         return Node("symbol", name=name)
 
     def _subscript(self) -> str:
@@ -251,7 +251,7 @@ class _Parser:
             parts.append(token)
         return " ".join(parts[:-1])
 
-    def _applied(self, name: str) -> Node:
+    def _apply(self, name: str) -> Node:
         """Return an unknown function of what stands after it in parentheses."""
         self._expect("(")
         args = [self._sum()]

@@ -90,9 +90,9 @@ class Evaluator:
             return hashed(f"{node.name} of {'; '.join(digest(each) for each in values)}")
         if node.op in ("!", "!!"):
             return self._factorial(values[0], step=len(node.op))
-        return self._combined(node.op, values)
+        return self._combine(node.op, values)
 
-    def _combined(self, op: str, values: list[Value]) -> Value:
+    def _combine(self, op: str, values: list[Value]) -> Value:
         if op in ("+", "*"):
             return functools.reduce(self.plus if op == "+" else self.times, values)
         if op not in ("/", "^"):
@@ -247,7 +247,7 @@ class Evaluator:
         if name in ("root", "ln", "lg", "log", "exp", "cis"):
             return self._by_powers(name, values)
         if name in ("floor", "ceil"):
-            return self._rounded(values[0], up=name == "ceil")
+            return self._round(values[0], up=name == "ceil")
         if name in ("gcd", "lcm", "binom"):
             return _of_whole(name, [_whole(each) for each in values])
         if name in ("max", "min"):
@@ -290,7 +290,7 @@ class Evaluator:
             raise UndecidedError("an argument too large")
         return self._unless_nothing(getattr(CONTEXT, name.replace("arc", "a", 1))(value))
 
-    def _rounded(self, value: Value, *, up: bool) -> Value:
+    def _round(self, value: Value, *, up: bool) -> Value:
         if isinstance(value, Fraction):
             return Fraction(math.ceil(value) if up else math.floor(value))
         if not is_real(value) or CONTEXT.mag(value) > 1000:

@@ -79,7 +79,7 @@ def draw(count: int, split: Split, seed: int, index: int) -> CountdownProblem:
         solution = _tree(rng, count)
         if solution is None:
             continue
-        found = CountdownProblem(steps(solution)[-1].result, _shuffled(solution, rng), solution)
+        found = CountdownProblem(steps(solution)[-1].result, _shuffle(solution, rng), solution)
         if split_of(found) == split:
             return found
     raise ConfigError(f"no countdown of {count} numbers was found in the split {split} in {_PATIENCE} draws")
@@ -133,5 +133,5 @@ def _tree(rng: np.random.Generator, count: int) -> Expression | None:
     return made if 1 <= steps(made)[-1].result <= LARGEST_RESULT else None
 
 
-def _shuffled(solution: Expression, rng: np.random.Generator) -> tuple[int, ...]:
+def _shuffle(solution: Expression, rng: np.random.Generator) -> tuple[int, ...]:
     return tuple(int(number) for number in rng.permutation(list(numbers(solution))))

@@ -57,7 +57,7 @@ class CountdownTask(LinesTask):
             if stated is None:
                 steps.append(line)
                 continue
-            found = _composed(steps) if isinstance(stated, int) else stated
+            found = _compose(steps) if isinstance(stated, int) else stated
             steps = []
         return None if found is None else expression_text(found)
 
@@ -69,7 +69,7 @@ class CountdownTask(LinesTask):
         return f"{value(expression)}  {' '.join(map(str, sorted(numbers(expression))))}"  # two spaces: no folded text has them
 
 
-def _composed(written: Sequence[str]) -> Expression | None:
+def _compose(written: Sequence[str]) -> Expression | None:
     """Return what the steps among some lines compose; None where there is none, they leave several results, or there are very many."""
     steps = [step for line in written if (step := read_step(line)) is not None]
     return composed(steps) if len(steps) <= _MOST_STEPS else None

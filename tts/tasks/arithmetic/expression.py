@@ -121,7 +121,7 @@ class _Reader:
         """Return the expression that the whole text writes."""
         found = self._chain(1)
         if self._peek() or self._written[self._at :].strip():
-            raise self._refused("an operator or the end belongs here")
+            raise self._refuse("an operator or the end belongs here")
         return found
 
     def _chain(self, precedence: int) -> Expression:
@@ -130,7 +130,7 @@ class _Reader:
             self._next()
             self._operations += 1
             if self._operations > _LONGEST:
-                raise self._refused(f"there are more than {_LONGEST} operations")
+                raise self._refuse(f"there are more than {_LONGEST} operations")
             found = Operation(operator, found, self._chain(2) if precedence == 1 else self._operand())
         return found
 
@@ -143,7 +143,7 @@ class _Reader:
             self._deeper(1)
             found = self._chain(1)
             if self._peek() != ")":
-                raise self._refused("a closing parenthesis belongs here")
+                raise self._refuse("a closing parenthesis belongs here")
             self._next()
             self._deeper(-1)
             return found
@@ -151,17 +151,17 @@ class _Reader:
             self._next()
             if self._peek().isdigit():
                 return -self._number()
-        raise self._refused("a number belongs here")
+        raise self._refuse("a number belongs here")
 
     def _number(self) -> int:
         if len(self._peek()) > _WIDEST:
-            raise self._refused(f"the number has more than {_WIDEST} digits")
+            raise self._refuse(f"the number has more than {_WIDEST} digits")
         return int(self._next())
 
     def _deeper(self, change: int) -> None:
         self._depth += change
         if self._depth > _DEEPEST:
-            raise self._refused(f"there are more than {_DEEPEST} parentheses within each other")
+            raise self._refuse(f"there are more than {_DEEPEST} parentheses within each other")
 
     def _peek(self) -> str:
         found = _LEXEME.match(self._written, self._at)
@@ -173,5 +173,5 @@ class _Reader:
         self._at = found.end()
         return found[1] or found[2]
 
-    def _refused(self, why: str) -> ConfigError:
+    def _refuse(self, why: str) -> ConfigError:
         return ConfigError(f"the expression {shown(self._written)} cannot be read at character {self._at + 1}: {why}")

@@ -22,9 +22,9 @@ def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
         expression: what the problem asks for.
         lines: of a solution, with or without their newlines, whole or cut short.
     """
-    before, stated, behind = _parted(lines)
+    before, stated, behind = _part(lines)
     verdicts: list[bool] = []
-    last = _followed(expression, iter(before), verdicts)
+    last = _follow(expression, iter(before), verdicts)
     verdicts += [False] * (len(before) - len(verdicts))
     if stated is not None:
         complete = len(before) == len(steps(expression))
@@ -39,7 +39,7 @@ def judge_countdown(problem: CountdownProblem, lines: Sequence[str]) -> list[boo
     what is there of its operands and leaves the result as written. The answer line is right if one number is left, and it is the target
     and the number written. Lines that are no step, and lines after the answer line, are wrong.
     """
-    before, stated, behind = _parted(lines)
+    before, stated, behind = _part(lines)
     there = Counter(problem.numbers)
     verdicts: list[bool] = []
     for line in before:
@@ -52,7 +52,7 @@ def judge_countdown(problem: CountdownProblem, lines: Sequence[str]) -> list[boo
     return verdicts + [False] * behind
 
 
-def _parted(lines: Sequence[str]) -> tuple[Sequence[str], int | None, int]:
+def _part(lines: Sequence[str]) -> tuple[Sequence[str], int | None, int]:
     """Return the lines before the first answer line, what that states (None: there is none), and the number of lines after it."""
     for k, line in enumerate(lines):
         if (stated := read_answer(line)) is not None:
@@ -60,11 +60,11 @@ def _parted(lines: Sequence[str]) -> tuple[Sequence[str], int | None, int]:
     return lines, None, 0
 
 
-def _followed(part: Expression, lines: Iterator[str], verdicts: list[bool]) -> int:
+def _follow(part: Expression, lines: Iterator[str], verdicts: list[bool]) -> int:
     """Append the verdict of a line for each operation of a part, as far as there are lines; return the value of the part as written."""
     if isinstance(part, int):
         return part
-    left, right = _followed(part.left, lines, verdicts), _followed(part.right, lines, verdicts)
+    left, right = _follow(part.left, lines, verdicts), _follow(part.right, lines, verdicts)
     expected = Step(left, part.operator, right, apply(part.operator, left, right))
     line = next(lines, None)
     if line is None:

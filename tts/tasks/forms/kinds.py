@@ -87,20 +87,20 @@ def _date(text: str) -> str | None:
             found = match.groupdict()
             month = _MONTH_OF[found["name"].lower().rstrip(".")] if "name" in found else int(found["month"])
             day, year = (int(found[name]) if found.get(name) else None for name in ("day", "year"))
-            return _written(year, month, day)
+            return _write(year, month, day)
     if (match := _YEAR_FIRST.fullmatch(text)) is not None:
         year, _, month, day = match.groups()
-        return _written(int(year), int(month), int(day)) or text
+        return _write(int(year), int(month), int(day)) or text
     if (match := _YEAR_LAST.fullmatch(text)) is not None:
         first, sign, second, year = match.groups()
         one, two = int(first), int(second)
         if len(year) == 4 and (one > 12) != (two > 12):  # only then it is clear which of them is the month
-            return _written(int(year), min(one, two), max(one, two)) or text
+            return _write(int(year), min(one, two), max(one, two)) or text
         return f"{one}/{two}/{year}" if sign != "." or len(year) == 4 else text
     return None
 
 
-def _written(year: int | None, month: int, day: int | None) -> str | None:
+def _write(year: int | None, month: int, day: int | None) -> str | None:
     if not 1 <= month <= 12 or (day is not None and not 1 <= day <= 31):
         return None
     name = _MONTHS[month - 1]

@@ -52,7 +52,7 @@ def _quotient(match: re.Match[str]) -> Fraction:
     return _sign(sign) * Fraction(numerator) / Fraction(denominator or 1)
 
 
-def _mixed(match: re.Match[str]) -> Fraction:
+def _mix(match: re.Match[str]) -> Fraction:
     sign, whole, *parts = match.groups()
     numerator, denominator = (int(part) for part in parts if part is not None)
     if numerator >= denominator:  # no mixed number
@@ -73,4 +73,4 @@ def _scientific(match: re.Match[str]) -> Fraction:
     return Fraction(mantissa) * Fraction(10) ** int(braced or bare)
 
 
-_READERS = ((_QUOTIENT, _quotient), (_FRACTION, _quotient), (_MIXED, _mixed), (_REPEATING, _repeating), (_SCIENTIFIC, _scientific))
+_READERS = ((_QUOTIENT, _quotient), (_FRACTION, _quotient), (_MIXED, _mix), (_REPEATING, _repeating), (_SCIENTIFIC, _scientific))

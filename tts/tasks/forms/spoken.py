@@ -49,13 +49,13 @@ def spoken(text: str) -> str:
     words = words.removeprefix("minus ").removeprefix("negative ") if sign < 0 else _ARTICLE.sub("", words, count=1)
     value = _fraction(words)
     if value is None:
-        value = _counted_things(words)
+        value = _count_things(words)
     if value is None:
         return text.casefold() if sign < 0 else words
     return rational_key(sign * value)
 
 
-def _counted_things(words: str) -> Fraction | None:
+def _count_things(words: str) -> Fraction | None:
     """Return the number before a unit, as in "five apples"; None where no number begins the words, or they say more."""
     head, _, rest = words.partition(" ")
     while rest:

@@ -75,7 +75,7 @@ def strip_unit(text: str) -> str:
     A quantity is made of digits and `\frac`, `\sqrt`, `\pi`, `\cdot`, `\times`, without any other letter.
     """
     bare = _CURRENCY.sub(r"\1", text, count=1) if _CURRENCY.match(text) else text
-    bare = _scaled(bare)
+    bare = _scale(bare)
     for pattern in (_WRAPPED, _SIGN, _PLAIN, _SIGN, _WORDS, _FOREIGN, _MEASURED, _SIGN):
         match = pattern.fullmatch(bare)
         if match is not None and _is_quantity(match["quantity"]) and (pattern is _SIGN or _is_unit(match)):
@@ -85,7 +85,7 @@ def strip_unit(text: str) -> str:
     return bare if _is_quantity(bare) else text
 
 
-def _scaled(text: str) -> str:
+def _scale(text: str) -> str:
     """Return a quantity with a Chinese word of scale as a number."""
     match = _SCALED.match(text)
     if match is None:

@@ -77,11 +77,11 @@ def metered_class(validator: Any) -> Any:
         validator: A validator class of jsonschema.
     """
     own = {name: keyword for name, keyword in _LINEAR.items() if name in validator.VALIDATORS}
-    keywords = {name: _metered(keyword) for name, keyword in {**validator.VALIDATORS, **own}.items()}
+    keywords = {name: _meter(keyword) for name, keyword in {**validator.VALIDATORS, **own}.items()}
     return importlib.import_module("jsonschema").validators.extend(validator, validators=keywords)
 
 
-def _metered(keyword: Callable[..., Iterable[Any] | None]) -> Callable[..., Iterator[Any]]:
+def _meter(keyword: Callable[..., Iterable[Any] | None]) -> Callable[..., Iterator[Any]]:
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         meter = _METER.get()
         meter.spend(1 + _size(value) + _size(instance))

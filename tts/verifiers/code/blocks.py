@@ -74,12 +74,12 @@ def choose_block(text: str, names: Iterable[str] = (), *, reads: bool = False) -
     if not blocks:
         return text
     wanted = set(names)
-    counts = [len(wanted & _defined(block, wanted)) if wanted else int(reads and bool(_READS.search(block))) for block in blocks]
+    counts = [len(wanted & _define(block, wanted)) if wanted else int(reads and bool(_READS.search(block))) for block in blocks]
     most = max(counts)
     return next(block for block, count in zip(reversed(blocks), reversed(counts), strict=True) if count == most)
 
 
-def _defined(block: str, names: Iterable[str]) -> set[str]:
+def _define(block: str, names: Iterable[str]) -> set[str]:
     """Return the names that a block defines at its outermost level, also where it is no valid Python."""
     return {
         name

@@ -42,7 +42,7 @@ def run_program(program: str, steps: list[dict[str, Any]], room: int, folder: st
     """
     if any("stdin" in step for step in steps):
         return _run_file(program, steps, folder, seconds)
-    work = [(step, _prepared(step)) for step in steps]
+    work = [(step, _prepare(step)) for step in steps]
     module = types.ModuleType("solution")
     scope = module.__dict__
     try:
@@ -122,7 +122,7 @@ def _as_module(module: types.ModuleType, program: str, folder: str) -> str:
     return path
 
 
-def _prepared(step: dict[str, Any]) -> list[Any]:
+def _prepare(step: dict[str, Any]) -> list[Any]:
     """Return the compiled parts of a step, or the fault of each that does not compile."""
     parts = [step["do"]] if "do" in step else [source for source, *_ in step.get("values", [])]
     codes: list[Any] = []

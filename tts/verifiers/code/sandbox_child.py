@@ -72,7 +72,7 @@ def isolate(config: dict[str, Any]) -> bool:
     Raises:
         RefusedError: the kernel denies it.
     """
-    mapped = _mapped_from_outside() if config["drop"] else None
+    mapped = _map_from_outside() if config["drop"] else None
     user, group = os.getuid(), os.getgid()
     _call("a user and network namespace (unshare)", _libc.unshare(_NEW_USER | _NEW_NET | _NEW_PID | _NEW_IPC | _NEW_MOUNT))
     drop = mapped is not None and mapped()
@@ -129,7 +129,7 @@ def _bind(source: int, place: str) -> None:
     os.close(source)
 
 
-def _mapped_from_outside() -> Any:
+def _map_from_outside() -> Any:
     """Start a process outside of the namespace; return a function that lets it map two users, and returns whether it could."""
     reading, writing = os.pipe()
     helper = os.fork()

@@ -226,7 +226,7 @@ class _Reading:
                 case _ if is_idle(statement):
                     continue
                 case ast.Assert(test=ast.Call(func=ast.Name(id="all"), args=[ast.GeneratorExp() | ast.ListComp() as every], keywords=[])):
-                    self._write_out([_looped(every)], dict(names), parts, depth + 1)
+                    self._write_out([_loop(every)], dict(names), parts, depth + 1)
                 case ast.Assert(test=test):
                     node = self._put_in(test, names)
                     text = data_text(statement.msg) or ast.unparse(test)[:100]
@@ -236,16 +236,16 @@ class _Reading:
                     parts.clauses.append(Clause(condition, text, tuple(range(first, len(parts.values)))))
                 case ast.For(target=target, iter=items, body=inner, orelse=[]):
                     for row in _rows(self._put_in(items, names)):
-                        for name, node in _unpacked(target, row).items():
-                            names[name] = self._kept(name, node, parts)
+                        for name, node in _unpack(target, row).items():
+                            names[name] = self._keep(name, node, parts)
                         self._write_out(inner, names, parts, depth + 1)
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    names[name] = self._kept(name, self._put_in(value, names), parts)
+                    names[name] = self._keep(name, self._put_in(value, names), parts)
                 case ast.Expr(value=ast.Call(func=ast.Name(id=name), keywords=[]) as call) if name in self._defined.functions:
                     function = self._defined.functions[name]
                     self._used.add(name)
                     arguments = [self._put_in(argument, names) for argument in call.args]
-                    inside = {p: self._kept(p, a, parts) for p, a in zip(_parameters(function, len(arguments)), arguments, strict=True)}
+                    inside = {p: self._keep(p, a, parts) for p, a in zip(_parameters(function, len(arguments)), arguments, strict=True)}
                     self._write_out(function.body, {**self._known, **inside}, parts, depth + 1)
                 case ast.Expr(value=ast.Call() as call) if depth:
                     _asked(self._put_in(call, names), parts)
@@ -260,7 +260,7 @@ class _Reading:
         _check_bound(inside, names)
         return _Folded().visit(_PutIn(names).visit(copy.deepcopy(node))) if found & names.keys() else node
 
-    def _kept(self, name: str, node: ast.expr, parts: AskedParts) -> ast.expr:
+    def _keep(self, name: str, node: ast.expr, parts: AskedParts) -> ast.expr:
         """Return what stands for a name: a literal or a name of the program, or else a new name that keeps the value."""
         if isinstance(node, ast.Name) or (self._defined.constant_of(name, node) is not None):
             return node
@@ -274,7 +274,7 @@ def data_text(message: ast.expr | None) -> str:
     return message.value if isinstance(message, ast.Constant) and isinstance(message.value, str) else ""
 
 
-def _looped(every: ast.GeneratorExp | ast.ListComp) -> ast.stmt:
+def _loop(every: ast.GeneratorExp | ast.ListComp) -> ast.stmt:
     """Return a loop of assertions for `all(… for …)`."""
     [over, *more] = every.generators
     if more or over.ifs or over.is_async:
@@ -342,12 +342,12 @@ def _rows(items: ast.expr) -> list[ast.expr]:
         raise NotPlainError from failure
 
 
-def _unpacked(target: ast.expr, row: ast.expr) -> dict[str, ast.expr]:
+def _unpack(target: ast.expr, row: ast.expr) -> dict[str, ast.expr]:
     if isinstance(target, ast.Name):
         return {target.id: row}
     if isinstance(target, ast.Tuple | ast.List) and isinstance(row, ast.Tuple | ast.List) and len(target.elts) == len(row.elts):
         names: dict[str, ast.expr] = {}
         for inner, part in zip(target.elts, row.elts, strict=True):
-            names |= _unpacked(inner, part)
+            names |= _unpack(inner, part)
         return names
     raise NotPlainError

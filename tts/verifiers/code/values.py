@@ -86,14 +86,14 @@ def _fold(node: ast.expr) -> Any:  # noqa: C901 - a case for each kind
         case ast.Attribute(value=ast.Name()) if ast.unparse(node) in _CONSTANTS:
             return _CONSTANTS[ast.unparse(node)]
         case ast.Call(func=ast.Name(id=name)) if name in _FUNCTIONS and not node.keywords:
-            return _called(name, [_fold(e) for e in node.args])
+            return _call(name, [_fold(e) for e in node.args])
         case ast.Call(func=ast.Attribute(attr="items", value=owner), args=[], keywords=[]):
             return list(dict.items(_fold(owner)))
         case _:
             raise NotDataError(f"{type(node).__name__} is no data")
 
 
-def _called(name: str, arguments: list[Any]) -> Any:
+def _call(name: str, arguments: list[Any]) -> Any:
     if name == "range" and len(range(*arguments)) > _MOST_ITEMS:
         raise NotDataError("a range of too many numbers")
     value = _FUNCTIONS[name](*arguments)

@@ -167,10 +167,10 @@ class Code(Verifier):
         scores: dict[str, StepScores] = {}
         for program in dict.fromkeys(programs):
             left = calls.seconds_left()
-            scores[program] = _LATE if left is not None and left <= 0 else await self._scored(program, tests, left)
+            scores[program] = _LATE if left is not None and left <= 0 else await self._score(program, tests, left)
         return [scores[program] for program in programs]
 
-    async def _scored(self, program: str, tests: str, left: float | None) -> StepScores:
+    async def _score(self, program: str, tests: str, left: float | None) -> StepScores:
         result = await in_thread(self.outcome, program, tests, None, left)
         if left is not None and left < self.seconds * steps_of(tests).limits and result.outcome is ProgramOutcome.TIMEOUT:
             return _LATE  # the budget's time ran out, not the program's

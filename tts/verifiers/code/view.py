@@ -15,7 +15,7 @@ def view() -> dict[str, Any]:
     """Return "paths", files and folders that a Python program must read, and "links", the symbolic links that lead to them."""
     links: dict[str, str] = {}
     wanted = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, sys.executable, *_SYSTEM}
-    real = sorted({_resolved(path, links) for path in wanted if os.path.lexists(path)} - {"/"})
+    real = sorted({_resolve(path, links) for path in wanted if os.path.lexists(path)} - {"/"})
     paths: list[str] = []
     for path in real:
         if not any(path.startswith(f"{kept}/") for kept in paths):
@@ -24,7 +24,7 @@ def view() -> dict[str, Any]:
     return {"paths": paths, "links": outside}
 
 
-def _resolved(path: str, links: dict[str, str]) -> str:
+def _resolve(path: str, links: dict[str, str]) -> str:
     """Return a path without symbolic links, and note those on the way."""
     done, left = "/", [part for part in os.path.normpath(path).split("/") if part]
     while left:

@@ -118,9 +118,9 @@ class SolutionRenderer:
                 break
             else:
                 shown.append(i)
-        return self._placed(problem, prompt, texts, shown, why)
+        return self._place(problem, prompt, texts, shown, why)
 
-    def _placed(self, problem: str, prompt: str, texts: Sequence[str], shown: Sequence[int], why: list[str]) -> RenderedSolution:
+    def _place(self, problem: str, prompt: str, texts: Sequence[str], shown: Sequence[int], why: list[str]) -> RenderedSolution:
         """Return the tokens of the steps that are shown, and their positions."""
         if not shown:
             return RenderedSolution.unknown(why)
@@ -159,14 +159,14 @@ class SolutionRenderer:
         template = self.record.template
         behind = "" if template.separator is None else template.separator.text
         if template.layout == "parts":
-            return self._parts(self._filled(problem, prompt), steps)
+            return self._parts(self._fill(problem, prompt), steps)
         if template.layout == "turns":
             return self._turns(problem, prompt, steps)
         ends = [template.between.join(step + behind for step in steps[: n + 1]) for n in range(len(steps))]
         if template.layout == "text":
-            start = self._filled(problem, prompt)
+            start = self._fill(problem, prompt)
             return self._encoded(start, special=True), [self._encoded(start + end, special=True) for end in ends]
-        rendered = self._chat([("user", self._filled(problem, prompt)), ("assistant", ends[-1])], opened=False)
+        rendered = self._chat([("user", self._fill(problem, prompt)), ("assistant", ends[-1])], opened=False)
         where = rendered.rfind(ends[-1])
         if where < 0:
             raise self._unfit("has the layout 'reply', but the tokenizer's chat template does not show the reply as it is")
@@ -185,7 +185,7 @@ class SolutionRenderer:
         return head, prefixes
 
     def _turns(self, problem: str, prompt: str, steps: Sequence[str]) -> tuple[Ids, list[Ids]]:
-        filled = self._filled(problem, prompt)
+        filled = self._fill(problem, prompt)
         before = filled.partition("{step}")[0]
         turns: list[tuple[str, str]] = []
         rendered: list[str] = []
@@ -198,7 +198,7 @@ class SolutionRenderer:
             raise self._unfit("has the layout 'turns', but the tokenizer's chat template does not show the turns as they are")
         return self._encoded(rendered[0][: where + len(before)], special=False), [self._encoded(text, special=False) for text in rendered]
 
-    def _filled(self, problem: str, prompt: str) -> str:
+    def _fill(self, problem: str, prompt: str) -> str:
         """Return the template's prompt with its fields filled in; braces in the problem's text stay as they are."""
         pieces = {"{problem}": problem, "{prompt}": prompt, "{bos}": self._tokenizer.bos_token or ""}
         return re.sub(r"\{(?:problem|prompt|bos)\}", lambda field: pieces[field[0]], self.record.template.prompt)

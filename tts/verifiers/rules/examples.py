@@ -22,10 +22,10 @@ def _of_doctests(text: str) -> list[str]:
         examples = doctest.DocTestParser().get_examples(text)
     except ValueError:  # its indentation is broken
         return []
-    return [_asserted(one.source.strip(), one.want.strip()) for one in examples if one.exc_msg is None]
+    return [_assert(one.source.strip(), one.want.strip()) for one in examples if one.exc_msg is None]
 
 
-def _asserted(source: str, want: str) -> str:
+def _assert(source: str, want: str) -> str:
     if not want:
         return source
     try:

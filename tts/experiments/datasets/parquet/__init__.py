@@ -47,7 +47,7 @@ def read_parquet(file: Path) -> Iterator[PlacedRow]:
     )
     assert reader.stdout is not None, "opened as a pipe"
     try:
-        while (message := _received(file, reader.stdout)) is not None:
+        while (message := _receive(file, reader.stdout)) is not None:
             kind, *told = message
             if kind == "refused":
                 raise ConfigError(told[0], hint=told[1])
@@ -67,7 +67,7 @@ def _has_pyarrow() -> bool:
         return False
 
 
-def _received(file: Path, stream: IO[bytes]) -> tuple[Any, ...] | None:
+def _receive(file: Path, stream: IO[bytes]) -> tuple[Any, ...] | None:
     """Return the next message; None after the last row.
 
     Raises:

@@ -43,7 +43,7 @@ def rows_of(file: Path) -> Iterator[PlacedRow]:
     try:
         with parquet.ParquetFile(file) as whole:
             metadata, schema = whole.metadata, whole.schema
-        repeated, sizes = _repeated(schema), _texts_by_group(file, metadata, schema)
+        repeated, sizes = _repeat(schema), _texts_by_group(file, metadata, schema)
         for at, texts in enumerate(sizes):
             rows = max(1, min(_ROWS, largest_row() // max(1, texts)))  # each text may be as long as all different ones together
             # without `pre_buffer`, or it would hold all that it has read; equal texts of lists are held once, or one row could be any size
@@ -81,7 +81,7 @@ def _plain(value: Any) -> Any:
     return value if type(value) in _PLAIN and getattr(value, "tzinfo", None) is None else str(value)
 
 
-def _repeated(schema: Any) -> list[str]:
+def _repeat(schema: Any) -> list[str]:
     """Return the paths of texts within lists."""
     columns = [schema.column(i) for i in range(len(schema.names))]
     return [one.path for one in columns if one.max_repetition_level and one.physical_type == "BYTE_ARRAY"]
@@ -104,14 +104,14 @@ def _texts_by_group(file: Path, metadata: Any, schema: Any) -> list[int]:
         for of in chunks:
             texts.append(0)
             for one, kind in of:
-                size, values = _unpacked(f"{file.name}, column {one_line(kind.path)}", content, one, in_lists=kind.max_repetition_level > 0)
+                size, values = _unpack(f"{file.name}, column {one_line(kind.path)}", content, one, in_lists=kind.max_repetition_level > 0)
                 whole += max(max(_VALUE, kind.length) * values, size)
                 texts[-1] += size * one.physical_type.endswith("BYTE_ARRAY")
     check_whole(file, whole)
     return texts
 
 
-def _unpacked(place: str, content: IO[bytes], column: Any, *, in_lists: bool) -> tuple[int, int]:
+def _unpack(place: str, content: IO[bytes], column: Any, *, in_lists: bool) -> tuple[int, int]:
     """Return the bytes and values of a column's pages, as their own headers state them: the footer may state anything.
 
     Raises:

@@ -207,7 +207,7 @@ async def sweep(
         search.keep(
             [node for path in (*(one.path for one in particles), *([reference] if reference else []), *beside) for node in path.path]
         )
-        particles = await _stepped(search, particles, method)
+        particles = await _step(search, particles, method)
         t += 1
 
 
@@ -216,7 +216,7 @@ def _cut(reference: Trajectory, steps: int) -> Trajectory:
     return reference.path[min(steps, reference.depth)]
 
 
-async def _stepped(search: Search, particles: Sequence[Particle], method: ParticleMethod) -> list[Particle]:
+async def _step(search: Search, particles: Sequence[Particle], method: ParticleMethod) -> list[Particle]:
     """Continue the particles that have not stopped; those that failed or could not start are left out."""
     active = [one.path for one in particles if one.path.status == "active"]
     children = iter(await advance(search, active, max_steps=method.max_steps, temperature=method.temperature))

@@ -60,7 +60,7 @@ class Reviewed:
         return f"{response}\n\nCritique of it:\n{self.critique}" if self.critique else response
 
 
-def _checked(name: str, layers: Any) -> tuple[str, ...]:
+def _check(name: str, layers: Any) -> tuple[str, ...]:
     """Return a list of layers.
 
     Raises:
@@ -105,7 +105,7 @@ class Archon(Strategy):
 
     registered_as = "archon"
     always_votes = True
-    layers: Annotated[tuple[str, ...], Rule(_checked)] = ("generate", "critique", "rank", "fuse")
+    layers: Annotated[tuple[str, ...], Rule(_check)] = ("generate", "critique", "rank", "fuse")
     n: Count | None = None
     writers: Writers = ("policy",)
     judge: Text = "policy"
@@ -125,7 +125,7 @@ class Archon(Strategy):
         for _ in rounds(search, None if self.n is None else 1):
             first = len(search.candidates)
             n = self.n or await self._affordable(search)
-            left = await self._generated(search, n, first)
+            left = await self._generate(search, n, first)
             for layer in self.layers[1:]:
                 left = await self._passed(search, layer, left)
             if any(one.made.answer is not None for one in left):
@@ -134,7 +134,7 @@ class Archon(Strategy):
                     search.finish(c.trajectory, weight=0.0)
         return search.candidates
 
-    async def _generated(self, search: Search, n: int, first: int) -> list[Reviewed]:
+    async def _generate(self, search: Search, n: int, first: int) -> list[Reviewed]:
         for role in self.writers:
             drawn = len(search.candidates) - first if role == self.writers[0] == "policy" else 0  # to learn a length
             if n > drawn:

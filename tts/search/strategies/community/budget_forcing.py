@@ -76,11 +76,11 @@ class BudgetForcing(Strategy):
                 break
             width = min(missing, search.affordable_samples() or missing) if search.candidates else 1
             (thoughts,) = await search.expand([start], width, Thought(self.thought_tokens), temperature=self.temperature)
-            thoughts = [await self._prolonged(search, start, t) for t in thoughts]
+            thoughts = [await self._prolong(search, start, t) for t in thoughts]
             await search.complete(await ended(search, thoughts, self.cue or ""), temperature=self.temperature)
         return search.candidates
 
-    async def _prolonged(self, search: Search, start: Trajectory, t: Trajectory) -> Trajectory:
+    async def _prolong(self, search: Search, start: Trajectory, t: Trajectory) -> Trajectory:
         """Return a thought that goes on after "Wait" each time that it ends by itself, up to its budget."""
         for _ in range(self.waits):
             by_itself = t.status == "finished" or (t.status == "active" and not t.is_thinking)

@@ -103,11 +103,11 @@ class MindEvolution(Judged):
             if generation == self.generations:
                 return
             scored = list(zip(born, np.nan_to_num(scores, nan=0.0).tolist(), strict=True))
-            islands = self._migrated([scored[i * n : (i + 1) * n] for i in range(self.islands)])
+            islands = self._migrate([scored[i * n : (i + 1) * n] for i in range(self.islands)])
             couples = [parents for i, island in enumerate(islands) for parents in self._parents(search, island, n, k, generation, i)]
             born = await self._children(search, couples)
 
-    def _migrated(self, islands: Sequence[Sequence[Scored]]) -> list[list[Scored]]:
+    def _migrate(self, islands: Sequence[Sequence[Scored]]) -> list[list[Scored]]:
         """Return the islands, where the best of each have taken the places of the worst of the next."""
         ranked = [sorted(island, key=lambda one: -one[1]) for island in islands]
         if len(ranked) == 1 or not self.migrants:

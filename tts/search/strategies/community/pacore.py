@@ -35,7 +35,7 @@ from tts.types import Candidate
 _MOST = 1024  # trajectories of a round that the budget sizes
 
 
-def _checked(name: str, widths: object) -> tuple[int, ...]:
+def _check(name: str, widths: object) -> tuple[int, ...]:
     counts = widths if isinstance(widths, list | tuple) else ()
     if not counts or not all(isinstance(one, int) and not isinstance(one, bool) and 1 <= one < 2**63 for one in counts):
         rule = "a list of whole numbers of at least 1"
@@ -66,7 +66,7 @@ class PaCoRe(Strategy):
     registered_as = "pacore"
     sized_by_budget = ("widths",)
     always_votes = True  # what it would cost to score the rounds before is not held
-    widths: Annotated[Sequence[int], Rule(_checked)] | None = None
+    widths: Annotated[Sequence[int], Rule(_check)] | None = None
     message: Annotated[str, choice("response", "conclusion")] = "response"
     prompt: Shown = "fuse"
     temperature: Temperature | None = None

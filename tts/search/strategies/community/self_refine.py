@@ -86,11 +86,11 @@ class SelfRefine(Strategy):
             await draw(search, repeat(search.root, n - begun), self.temperature)
             going = list(search.candidates[first:])
             for _ in range(self.rounds):
-                if not (going := await self._refined(search, going)):
+                if not (going := await self._refine(search, going)):
                     break
         return search.candidates
 
-    async def _refined(self, search: Search, chains: Sequence[Candidate]) -> list[Candidate]:
+    async def _refine(self, search: Search, chains: Sequence[Candidate]) -> list[Candidate]:
         """Return the successors of the solutions that are refined."""
         shown = [
             (c, root) for c in chains if not c.truncated if (root := await opened(search, "critique", [c.trajectory.response], c.group))
