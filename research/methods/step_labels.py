@@ -1,25 +1,33 @@
 """Labels of steps by rollouts beside exact verdicts, on countdowns: how well they agree, and what they cost.
 
-    python -m research.methods.step_labels [--problems 60] [--samples 4] [--k 1 4 8]
+    python -m research.methods.step_labels [--problems 60] [--samples 4] [--k 1 4 8] [--out FOLDER]
 
 An exact verdict of a line says whether the line is right and the target can still be reached. The last line of a path is left out: its
-label is the path's own verdict. Prints for each k the AUC of soft labels with its 95 % interval over problems, the share of hard labels
+label is the path's own verdict. `step_labels.md` has for each k the AUC of soft labels with its 95 % interval over problems, the share of hard labels
 that agree, and the tokens of rollouts for each labelled step; and the agreement and cost of the binary search for the first error.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 
 import tts
 from research.pocket.train.reach import leads
+from research.stamps import made_by
 from tts.experiments.datasets import countdown
 from tts.solver.step_labels import StepLabels
 from tts.statistics.discrimination import clustered_auc
 from tts.tasks.arithmetic.countdown import read
 from tts.types import Solution
+
+RESULTS = Path(__file__).parents[2] / "docs/results"
 
 
 def exact(problem: tts.Problem, steps: tuple[str, ...]) -> list[bool]:
@@ -49,21 +57,42 @@ def measure(name: str, found: list[Solution], labels: list[StepLabels]) -> str:
     )
 
 
+def page(problems: int, samples: int, ks: Sequence[int]) -> Iterator[str]:
+    """Yield the lines of the page."""
+    flags = f"--problems {problems} --samples {samples} --k {' '.join(map(str, ks))}"
+    command = made_by(f"python -m research.methods.step_labels {flags}")
+    yield from ("# Labels of steps by rollouts", "", command, "")
+    yield f"`pocket` on {problems} countdowns of 3 and 4 numbers of the validation split, {samples} samples each."
+    yield "`tts.label_steps` labels each step, and exact verdicts judge the labels."
+    yield ""
+    yield "- *Exact verdict*: whether the line is right, and the target can still be reached."
+    yield "- The last line of each path is left out: its label is the path's own verdict."
+    yield "- *Right*: the share of steps with the verdict right. *AUC*: of soft labels, with its 95 % interval over problems."
+    yield "- *Tokens*: of rollouts, for each labelled step."
+    yield ""
+    yield "| labels | steps | right | AUC | hard labels that agree | tokens a step |"
+    yield "| :-- | --: | --: | :-- | --: | --: |"
+    asked = countdown.load(limit=problems, split="validation", numbers=(3, 4))
+    with tts.Solver("pocket", task="countdown") as solver:
+        budget = tts.Budget(samples=samples)
+        found = list(solver.solve_many(asked, each=budget, strategy="best_of_n | majority"))
+        for method in ("each", "first_error"):
+            for k in ks if method == "each" else ks[-1:]:
+                labels = [tts.label_steps(one, 100_000, solver=solver, k=k, method=method) for one in found]
+                yield measure(f"{method}, k = {k}", found, labels)
+
+
 def main() -> None:
+    """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=60)
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--k", type=int, nargs="+", default=[1, 4, 8])
+    parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
-    problems = countdown.load(limit=args.problems, split="validation", numbers=(3, 4))
-    print("| labels | steps | right | AUC | hard labels that agree | tokens a step |\n|---|---|---|---|---|---|")
-    with tts.Solver("pocket", task="countdown") as solver:
-        budget = tts.Budget(samples=args.samples)
-        found = list(solver.solve_many(problems, each=budget, strategy="best_of_n | majority"))
-        for method in ("each", "first_error"):
-            for k in args.k if method == "each" else args.k[-1:]:
-                labels = [tts.label_steps(one, 100_000, solver=solver, k=k, method=method) for one in found]
-                print(measure(f"{method}, k = {k}", found, labels), flush=True)
+    lines = list(page(args.problems, args.samples, args.k))
+    (args.out / "step_labels.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(args.out / "step_labels.md")
 
 
 if __name__ == "__main__":
