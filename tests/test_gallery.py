@@ -37,7 +37,7 @@ def script(name: str) -> ModuleType:
 def test_each_script_is_short_listed_and_tested() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")} - LONG
     assert len(names) >= 10
-    assert names == {*PRINTED, "countdown", "own_client", "gateway_client", "first_curve"}  # first_curve: tests/experiments
+    assert names == {*PRINTED, "countdown", "own_client", "gateway_client", "train_pocket", "first_curve"}  # first_curve: tests/experiments
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     for path in EXAMPLES.iterdir():
         assert path.suffix not in (".py", ".yaml") or listed.count(f"({path.name})") == 1, path.name
@@ -50,6 +50,20 @@ def test_a_script_of_the_core_runs(name: str, capsys: pytest.CaptureFixture[str]
     monkeypatch.syspath_prepend(EXAMPLES)
     script(name).main()
     assert re.match(PRINTED[name], capsys.readouterr().out.strip().splitlines()[-1].strip())
+
+
+def test_a_copy_of_the_embedded_model_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_file
+
+    from tts.models import registry
+
+    script("train_pocket").main(str(tmp_path / "made"), steps=1, prompts=4, held_out=6, n=8)
+    assert re.search(r"right of one sample: [01]\.\d{3} before, [01]\.\d{3} after 1 steps", capsys.readouterr().out)
+    first = registry.locate(registry.resolve("pocket"))
+    assert first is not None
+    before, after = (load_file(folder / "model.safetensors") for folder in (first, tmp_path / "made"))
+    assert any(not torch.equal(before[name].float(), after[name].float()) for name in before)
 
 
 def test_a_countdown_leaves_its_page_and_its_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
