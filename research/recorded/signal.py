@@ -1,15 +1,18 @@
-"""Rollouts where rewards differ: tokens for an equal signal, by expected variance and by equal groups, on recorded pools.
+"""Rollouts where rewards differ: tokens for an equal signal, by expected variance and by equal groups, on recorded pools and the pair.
 
-    TTS_DATA_DIR=… python -m research.recorded.signal [--times 200] [--out FOLDER]
+    TTS_DATA_DIR=… python -m research.recorded.signal [--times 200] [--prompts 200] [--samples 40] [--out FOLDER]
 
-Each run orders the samples of every problem at random. Equal groups take the first eight. `tts.solver.rollouts.SignalAllocator` draws from
-the same orders, wave by wave, until its groups have the signal of the equal ones, or until a problem has no further recorded sample. The
-signal is the sum over rollouts of squared advantages before scaling: size times variance, summed over groups.
+Each run orders the samples of every problem at random. Equal groups take the first eight. `tts.solver.rollouts.SignalAllocator`
+draws from the same orders, wave by wave, until its groups have as much as the equal ones. It ends without that where it draws no
+more, or a problem has no further recorded sample. Two quantities are compared: the signal, which is size times variance summed
+over groups, and the sum of the groups' variances alone. The pair is `pocket` on countdowns. Its rewards are verdicts, or the
+scores of its own verifier.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,13 +24,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 
+import tts
 from research.recorded import pools
 from research.stamps import made_by
 from tts.errors import TTSError
+from tts.experiments.datasets import countdown
 from tts.solver.rollouts import SignalAllocator
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 POOLS = ("bestofn", "dates")  # the others have eight samples or fewer, or trees
+REWARDS = ("verdicts", "scores")  # of the pair
 GROUP = 8  # samples of an equal group
 FIRSTS = (4, 2)  # samples of each prompt before prompts are compared; the first is the default of `tts.rollouts`
 Floats = NDArray[np.float64]
@@ -35,10 +41,32 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Recorded:
-    """The samples of a pool: whether each is right, and its tokens, by problem."""
+    """The samples of a pool by problem: the reward of each in [0, 1], mostly whether it is right, and its tokens."""
 
     right: tuple[Floats, ...]
     tokens: tuple[Floats, ...]
+
+    @classmethod
+    def of_pair(cls, reward: str, prompts: int, samples: int) -> Recorded:
+        """Draw samples of the embedded pair on countdowns of the train split.
+
+        Args:
+            reward: "verdicts" on the answers, or the "scores" of its own verifier.
+            prompts: The number of problems.
+            samples: The samples of each.
+        """
+        problems = countdown.load(limit=prompts, split="train", numbers=(2, 3, 4), seed=11)
+        with tts.Solver("pocket", task="countdown", temperature=1.0) as solver:
+            task = solver.prepared(problems[0], 100, strategy="single").task
+            found = solver.solve_many(problems, each=tts.Budget(samples=samples), strategy="best_of_n | weighted")
+
+        def value(problem: tts.Problem, one: tts.Candidate) -> float:
+            if reward == "scores":
+                return one.scores["main"]
+            return float(one.answer is not None and task.equivalent(one.answer, problem.answer or ""))
+
+        values = tuple(np.array([value(of.problem, one) for one in of.candidates]) for of in found)
+        return cls(values, tuple(np.array([float(one.trajectory.num_tokens) for one in of.candidates]) for of in found))
 
     @classmethod
     def of(cls, name: str) -> Recorded:
@@ -73,8 +101,8 @@ class Groups:
         return cls(tokens, float((sizes * variances).sum()), float(variances.sum()), float((variances == 0).mean()))
 
 
-def divide(of: Recorded, signal: float, first: int) -> Groups | None:
-    """Return the groups of the allocator once they have so much signal; None: the recorded samples are too few.
+def divide(of: Recorded, wanted: float, first: int, quantity: str = "signal") -> Groups | None:
+    """Return the groups of the allocator once they have so much of a quantity; None: they never have.
 
     Costs are those of the samples seen so far. What is left is taken as a quarter of the tokens of equal groups, so that waves are small.
     """
@@ -89,53 +117,78 @@ def divide(of: Recorded, signal: float, first: int) -> Groups | None:
             return None
         sizes = sizes + more
         cost = np.array([one[: max(1, size)].mean() for one, size in zip(of.tokens, sizes.tolist(), strict=True)])
-        if sizes.min() >= first and (found := Groups.of(of, sizes)).signal >= signal:
+        if sizes.min() >= first and getattr(found := Groups.of(of, sizes), quantity) >= wanted:
             return found
 
 
-def measure(of: Recorded, times: int, first: int) -> tuple[Floats, list[Groups], list[Groups]]:
-    """Return the tokens by expected variance as a share of those of equal groups, [times], and the groups of each."""
-    rng, equal, by_signal = np.random.default_rng(0), list[Groups](), list[Groups]()
-    for _ in range(times):
-        places = rng.integers(len(of.right), size=len(of.right))  # problems are resampled too, so that the interval is over problems
+def measure(of: Recorded, times: int, first: int, quantity: str) -> tuple[Floats, list[Groups], list[Groups]]:
+    """Return the tokens by expected variance as a share of those of equal groups, [times], and the groups of runs that ended.
+
+    A run whose groups never have as much of the quantity as equal ones has a share of infinity.
+    """
+    rng, equal, divided = np.random.default_rng(0), list[Groups](), list[Groups]()
+    ratios = np.full(times, np.inf)
+    for run in range(times):
+        places = rng.integers(len(of.right), size=len(of.right))  # problems are resampled: the interval is over problems
         some = Recorded(tuple(of.right[i] for i in places), tuple(of.tokens[i] for i in places)).ordered(rng)
         uniform = Groups.of(some, np.full(len(places), GROUP))
-        found = divide(some, uniform.signal, first)
+        found = divide(some, getattr(uniform, quantity), first, quantity)
         if found is not None:
             equal.append(uniform)
-            by_signal.append(found)
-    return np.array([b.tokens / a.tokens for a, b in zip(equal, by_signal, strict=True)]), equal, by_signal
+            divided.append(found)
+            ratios[run] = found.tokens / uniform.tokens
+    return ratios, equal, divided
 
 
-def page(times: int) -> Iterator[str]:
+def share(ratios: Floats) -> str:
+    """Return the median of shares with the interval that has 95 % of them."""
+    low, middle, high = ("never" if math.isinf(one) else f"{one:.2f}" for one in np.quantile(ratios, [0.025, 0.5, 0.975], method="nearest"))
+    return f"{middle} [{low}, {high}], {int(np.isfinite(ratios).sum()):,} of {len(ratios):,}"
+
+
+def row(name: str, of: Recorded, first: int, times: int) -> str:
+    """Return the row of a pool."""
+    sizes = sorted({len(one) for one in of.right})
+    told = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    ratios, equal, found = measure(of, times, first, "signal")
+    figures = "– | – | –"
+    if found:
+        figures = f"{mean(equal, 'silent'):.0%} | {mean(found, 'silent'):.0%}"
+        figures += f" | {mean(found, 'variances') / mean(equal, 'variances'):.2f} times"
+    variances, _, _ = measure(of, times, first, "variances")
+    return f"| {name} | {len(of.right):,} | {told} | {first} | {share(ratios)} | {share(variances)} | {figures} |"
+
+
+def page(times: int, prompts: int, samples: int) -> Iterator[str]:
     """Yield the lines of the page."""
-    yield from ("# Rollouts where rewards differ", "", made_by(f"python -m research.recorded.signal --times {times}"), "")
+    flags = f"--times {times} --prompts {prompts} --samples {samples}"
+    yield from ("# Rollouts where rewards differ", "", made_by(f"python -m research.recorded.signal {flags}"), "")
     yield f"Equal groups of {GROUP} samples against groups that `tts.rollouts` sizes by expected variance, on recorded pools."
-    yield "*Signal* is the sum over rollouts of squared advantages before scaling. Both have the same signal, or that of a whole wave more."
+    yield "*Pair* is `pocket` on countdowns of 2 to 4 numbers; its rewards are verdicts, or scores of its own verifier."
     yield ""
-    yield f"- {times} runs, of which some *ended*. Each resamples the prompts and orders their samples at random."
-    yield "- Intervals are quantiles of the runs."
+    yield f"- {times} runs. Each resamples the prompts and orders their samples at random."
+    yield "- Tokens are a share of those of equal groups: the median, the interval of 95 % of the runs, and how many *ended*."
+    yield "- *Signal*: the sum over rollouts of squared advantages before scaling, which is size times variance."
+    yield "- *Variances*: the sum of the groups' variances, whatever their sizes. *Never*: no further sample was drawn before."
     yield "- *Silent groups*: those whose rewards do not differ. *First*: the samples of each prompt before prompts are compared."
-    yield "- *Sum of variances*: of the groups, whatever their sizes, as a share of that of equal groups."
+    yield "- The last three columns are of groups with an equal signal."
     yield ""
-    yield "| pool | prompts | samples | first | tokens for equal signal | silent, equal | by variance | sum of variances | ended |"
-    yield "| :-- | --: | --: | --: | :-- | --: | --: | --: | --: |"
-    for name in POOLS:
-        of = Recorded.of(name)
-        sizes = sorted({len(one) for one in of.right})
-        told = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    yield (
+        "| pool | prompts | samples | first | tokens for equal signal | tokens for equal variances | silent, equal | by variance "
+        "| sum of variances |"
+    )
+    yield "| :-- | --: | --: | --: | :-- | :-- | --: | --: | --: |"
+    for name in (*POOLS, *(f"pair, {reward}" for reward in REWARDS)):
+        of = Recorded.of_pair(name.removeprefix("pair, "), prompts, samples) if name not in POOLS else Recorded.of(name)
         for first in FIRSTS:
-            ratios, equal, found = measure(of, times, first)
-            if len(ratios):
-                low, middle, high = np.quantile(ratios, [0.025, 0.5, 0.975])
-                figures = f"{middle:.2f} times [{low:.2f}, {high:.2f}] | {mean(equal, 'silent'):.0%} | {mean(found, 'silent'):.0%}"
-                figures += f" | {mean(found, 'variances') / mean(equal, 'variances'):.2f} times"
-            else:
-                figures = "more samples are needed than were recorded | – | – | –"
-            yield f"| {name} | {len(of.right):,} | {told} | {first} | {figures} | {len(ratios):,} of {times:,} |"
+            yield row(name, of, first, times)
     yield ""
     yield "Half the tokens were the goal; it is met where an interval lies below 0.5. The variance of a reward is at most 0.25."
     yield "So samples cannot fall below the mean of 3.5 p (1 - p) times, and the first samples of silent groups come on top."
+    yield ""
+    yield "The variance of n rewards is expected to be p (1 - p) (n - 1) / n. A group of four has 6/7 of that of a group of eight,"
+    yield "and larger groups add little. So sizes alone hardly make up for groups that stay silent: where an interval lies above 1,"
+    yield "expected variance takes more tokens than equal groups do for an equal sum of variances."
     yield ""
     yield "A group that begins without a difference mostly gets no more, and stays silent at a lower cost than an equal one."
     yield "Fewer first samples save more tokens, and leave more groups silent. The default was chosen on simulated prompts:"
@@ -151,10 +204,12 @@ def main() -> None:
     """Measure all pools, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--times", type=int, default=200)
+    parser.add_argument("--prompts", type=int, default=200, help="of the pair")
+    parser.add_argument("--samples", type=int, default=40, help="of each of them")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     try:
-        lines = list(page(given.times))
+        lines = list(page(given.times, given.prompts, given.samples))
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
     (given.out / "signal.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

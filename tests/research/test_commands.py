@@ -217,7 +217,8 @@ def test_the_second_wave_has_a_row_for_each_plan_and_budget(tmp_path: Path, chos
         assert table.count("| – | – | – |") == 2, "the first plan is held against nothing"
 
 
-def test_labels_by_rollouts_are_compared_with_exact_verdicts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    main_of("research.methods.step_labels", "--problems", "4", "--samples", "2", "--k", "2", monkeypatch=monkeypatch)
-    rows = [line for line in capsys.readouterr().out.splitlines() if ", k = 2 |" in line]
+def test_labels_by_rollouts_are_compared_with_exact_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = ("--problems", "4", "--samples", "2", "--k", "2", "--out", str(tmp_path))
+    main_of("research.methods.step_labels", *sizes, monkeypatch=monkeypatch)
+    rows = [line for line in (tmp_path / "step_labels.md").read_text().splitlines() if ", k = 2 |" in line]
     assert [row.split(",")[0] for row in rows] == ["| each", "| first_error"]
