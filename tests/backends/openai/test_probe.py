@@ -223,6 +223,13 @@ def test_of_hundreds_of_models_some_are_named_and_the_nearest_is_hinted_at() -> 
     assert hint == "hint: for example --model org/model-277; a name of your own: tts models add NAME --url URL --served-as org/model-277"
 
 
+def test_of_a_gateway_the_model_without_a_search_is_hinted_at() -> None:
+    with serving(ToyServer(model="toy", others=("toy:single", "toy:vote"))) as url:
+        error, hint = told("--url", url)
+    assert error == f"error: the model is not named, but {url} serves toy, toy:single, toy:vote"
+    assert hint.startswith("hint: for example --model toy:single; ")
+
+
 def test_a_reply_without_an_end_is_not_waited_for() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: audio/mpeg\r\n\r\n"
     with answering(head, endless=True) as url, pytest.raises(ConfigError, match="a reply that does not end"):

@@ -132,7 +132,10 @@ def _several(served: Sequence[str]) -> str:
 
 
 def _nearest(name: str, served: Sequence[str]) -> str:
-    return next(iter(difflib.get_close_matches(name, served, n=1)), served[0])
+    """Return the served name that is nearest; of a gateway the model without a search, where none was given."""
+    plain = f"{served[0]}:single"
+    first = plain if not name and plain in served else served[0]
+    return next(iter(difflib.get_close_matches(name, served, n=1)), first)
 
 
 def refused(url: str, error: ServerError, key: Key) -> ConfigError:

@@ -1,12 +1,10 @@
 """States of a repository to continue and fork, kept in a repository of the run's own.
 
 A state is a commit, as a handle of the engine is a node of its KV tree. The run's repository borrows all objects of the user's
-repository by
-git's alternates, so a fork costs one checkout and no object is kept twice. The user's repository is only read.
+repository by git's alternates, so a fork costs one checkout and no object is kept twice. The user's repository is only read.
 
 Each fork is a folder with a private repository, not one of `git worktree`. A process in a fork may use git freely: its commits,
-branches, stashes,
-settings and hooks are in its folder alone, and no command of the store reads them.
+branches, stashes, settings and hooks are in its folder alone, and no command of the store reads them.
 """
 
 from __future__ import annotations
@@ -76,8 +74,7 @@ class StateStore:
 
     Raises:
         ConfigError: git is missing; the repository is bare, shallow or a partial clone, has changed tracked files, submodules or
-        pointers of
-            Git LFS; or the revision is not a commit.
+            pointers of Git LFS; or the revision is not a commit.
     """
 
     def __init__(
