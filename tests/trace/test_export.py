@@ -388,3 +388,16 @@ def test_a_file_of_a_gibibyte_is_written_within_500_mib(kind: str, tmp_path: Pat
     assert rows == 8400 * 64
     assert kind == "parquet" or path.stat().st_size > 1 << 30
     assert mebibytes < 500
+
+
+def test_a_backend_without_token_ids_has_the_forms_of_texts_alone(tmp_path: Path) -> None:
+    """A function writes texts, as servers without token ids do."""
+    answers = iter(["3 + 4 = 7\n7 - 2 = 5\nA: 5", "3 + 4 = 8\n8 - 2 = 6\nA: 6"] * 8)
+    with tts.Solver(lambda prompt: next(answers), {}, task="arithmetic") as solver:
+        found = solver.solve(SUM, tts.Budget(samples=4), strategy="best_of_n(n=4) | majority")
+    for form, count in (("trl-sft", 2), ("trl-dpo", 2), ("trl-kto", 4), ("trl-prm", 4), ("trl-grpo", 1), ("chat", 2)):
+        assert len(exported(found, form, tmp_path)) == count, form
+    for form, told in (("tokens", "4 samples without token ids"), ("tree", "1 searches without token ids")):
+        with pytest.raises(ConfigError, match=f"no row of the form {form} is left of 1 searches: {told}"):
+            found.export(tmp_path / f"{form}.jsonl", form)
+        assert not (tmp_path / f"{form}.jsonl").exists()

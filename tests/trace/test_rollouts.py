@@ -209,3 +209,17 @@ def test_prompts_without_a_reference_need_a_reward() -> None:
         with pytest.raises(ConfigError, match="there are no prompts"):
             rollouts([], 500, solver=made)
         assert rollouts(["3 + 4"], 500, solver=made, reward=lambda problem, text: 0.0).groups[0].variance == 0
+
+
+@pytest.mark.parametrize("strategy", ["rebase", "beam", "particle_filter"])
+def test_trees_make_groups_too(strategy: str) -> None:
+    """Rollouts of a tree have their own tokens, prefixes that they share included."""
+    with tts.Solver(ToyBackend(ToyLanguage(accuracy=0.85)), "toy(error=0.2)", task="arithmetic", temperature=1.0) as made:
+        found = rollouts(sums(4), 4000, solver=made, strategy=strategy, objective="uniform", n=4)
+    assert found.spent["tokens"] <= 4000
+    sizes = [len(of.rollouts) for of in found.groups]
+    assert max(sizes) == 4
+    for one in (rollout for of in found.groups for rollout in of.rollouts):
+        assert one.tokens is not None
+        assert len(one.tokens.ids) == one.num_tokens
+        assert one.reward in (0.0, 1.0)
