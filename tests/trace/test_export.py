@@ -401,3 +401,20 @@ def test_a_backend_without_token_ids_has_the_forms_of_texts_alone(tmp_path: Path
         with pytest.raises(ConfigError, match=f"no row of the form {form} is left of 1 searches: {told}"):
             found.export(tmp_path / f"{form}.jsonl", form)
         assert not (tmp_path / f"{form}.jsonl").exists()
+
+
+def test_tokens_of_other_models_than_the_policy_are_left_out(tmp_path: Path) -> None:
+    """Two models may have two tokenizers, and a file has the tokens of one."""
+
+    class Both(tts.Strategy):
+        async def run(self, search: tts.Search) -> Any:
+            await search.complete([search.root], n=2)
+            await search.complete([search.root], n=2, model="small")
+
+    with tts.Solver({"policy": ToyBackend(SLIPS), "small": ToyBackend(SLIPS)}, {}, task="arithmetic") as solver:
+        found = solver.solve(SUM, 400, strategy=Both())
+    assert {node.model for node in found.trace.nodes} == {"policy", "small"}
+    assert len(exported(found, "trl-kto", tmp_path)) == 4
+    assert len(exported(found, "tokens", tmp_path)) == 2
+    with pytest.raises(ConfigError, match="1 searches with tokens of several models"):
+        found.export(tmp_path / "tree.jsonl", "tree")

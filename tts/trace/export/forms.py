@@ -200,6 +200,9 @@ def _tree(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
     if not any(node.token_ids for node in record.nodes):
         sieve.left_out["searches without token ids"] += 1
         return
+    if any(node.token_ids and node.model != "policy" for node in record.nodes):
+        sieve.left_out["searches with tokens of several models"] += 1
+        return
     ends = {sample.node: sample for sample in record.samples}
     if sieve.admit(record):
         yield {
