@@ -34,6 +34,7 @@ EXTRAS = {
     "ray": ("ray",),
     "vllm": ("vllm", "transformers", "safetensors", "gguf"),
     "sandbox": ("llm-sandbox",),
+    "trl": ("trl",),
 }
 _MODULES = {"pyyaml": "yaml", "opentelemetry-api": "opentelemetry"}  # whose names differ from their distributions'
 
