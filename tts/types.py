@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from tts import display
 from tts.errors import ConfigError, HintsKeywords
@@ -498,6 +498,18 @@ def _told(value: object) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
 
 
+class PatchTarget(Protocol):
+    """What patches are applied to, as it was when a search began."""
+
+    def apply(self, patch: str) -> None:
+        """Apply a patch, or refuse it where what it touches has changed.
+
+        Args:
+            patch: The patch.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Solution:
     """What a search found and what it cost.
@@ -523,6 +535,7 @@ class Solution:
         reproducible: whether the same call gives the same solution again.
         trace: the record of the search (`tts.trace.trace.Trace`).
         error: the error that ended the search early, if one did.
+        target: What the answer can be applied to, if it is a patch.
 
     Example:
         >>> import tts
@@ -550,6 +563,7 @@ class Solution:
     reproducible: bool = True
     trace: Any = field(default=None, compare=False, repr=False)
     error: Exception | None = field(default=None, compare=False)
+    target: PatchTarget | None = field(default=None, compare=False, repr=False)
 
     def __repr__(self) -> str:
         """Return one line with the answer, confidence, costs and reason of the end."""
@@ -596,6 +610,26 @@ class Solution:
     def text(self) -> str | None:
         """The whole text of the chosen candidate; None where no answer was chosen."""
         return self.candidates[0].trajectory.full_text if self.answer is not None and self.candidates else None
+
+    @property
+    def patch(self) -> str | None:
+        """The chosen patch, for `git apply`; None where no patch was chosen, or answers are none."""
+        return None if self.target is None else self.answer
+
+    def apply(self) -> None:
+        """Apply the patch to the files of the repository, also after its workspace was closed. Nothing else of it changes.
+
+        Raises:
+            ConfigError: The solution has no patch; `HEAD`, or a file that the patch touches, has changed since the workspace was made; or
+                the patch does not fit. No file is written then.
+        """
+        if self.target is None:
+            raise ConfigError(
+                f"the answer of the model {self.model!r} is no patch, so it cannot be applied", hint="solve by a tts.Workspace"
+            )
+        if self.answer is None:
+            raise ConfigError("the solution has no patch to apply", hint="give the search more samples")
+        self.target.apply(self.answer)
 
     def export(self, path: Any, form: str, **options: Any) -> Any:
         """Write the search as rows for trainers, judged by the problem's reference answer, and a card beside them.

@@ -10,7 +10,7 @@ from tts.backends import backends_with
 from tts.budget.budget import Rates
 from tts.errors import ConfigError, shown
 from tts.thoughts import ThoughtMarks
-from tts.types import Prompt, Usage
+from tts.types import PatchTarget, Prompt, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class BackendMetadata:
         arrivals: Whether rows of finish order are taken as they arrive. To write them all to one length would read prompts again.
         capability_hint: returns the hint of the error that refuses a capability. Where it is missing, or returns None or "", the hint
             names backends that have the capability.
+        target: What answers are applied to (`Solution.apply`); None: they change nothing.
         task: The name of the task that problems have where nobody names one; None: that of the model's record, or free text.
         notes: Returns what a solution should say about its costs, given its usage, in one line each: why rows were charged by estimates.
     """
@@ -82,6 +83,7 @@ class BackendMetadata:
     finishes_reads: bool = False
     arrivals: bool = False
     capability_hint: Callable[[str], str | None] | None = None
+    target: PatchTarget | None = None
     task: str | None = None
     notes: Callable[[Usage], Sequence[str]] = lambda _usage: ()
 

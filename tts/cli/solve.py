@@ -188,7 +188,7 @@ def patch(  # noqa: PLR0913 - the options of the command
     suite = "pytest -q" if demo else tests
     verifier = None if suite is None else PatchTests(command=suite, hidden=None if hidden is None else str(hidden))
     plan = f"best_of_n(n={n}) | {'majority' if verifier is None else 'best'}"
-    chosen: list[str] = []
+    chosen: list[Solution] = []
     with (
         _repository(repo, demo=demo) as folder,
         Workspace(folder, agent=agent, revision=revision, include_changes=include_changes, jobs=jobs) as workspace,
@@ -205,7 +205,7 @@ def patch(  # noqa: PLR0913 - the options of the command
         if not chosen:
             raise typer.Exit(FAILED)
         if apply:
-            workspace.apply(chosen[0])
+            chosen[0].apply()
             message_console().print("the patch is applied")
 
 
@@ -234,8 +234,8 @@ def _repository(repo: Path | None, *, demo: bool) -> Generator[Path]:
         yield Path(folder)
 
 
-def _show_patch(solution: Solution, trace: Path | None, *, tested: bool) -> Iterator[str]:
-    """Write the table of runs to standard error, and the chosen patch to standard output; yield it.
+def _show_patch(solution: Solution, trace: Path | None, *, tested: bool) -> Iterator[Solution]:
+    """Write the table of runs to standard error, and the chosen patch to standard output; yield the solution then.
 
     Args:
         solution: What the search found.
@@ -259,7 +259,7 @@ def _show_patch(solution: Solution, trace: Path | None, *, tested: bool) -> Iter
         warn(f"none of {len(solution.candidates)} runs has a patch that passes the tests")
     else:
         typer.echo(visible(solution.answer) if sys.stdout.isatty() else solution.answer.encode(), nl=False)
-        yield solution.answer
+        yield solution
 
 
 def _outcome(candidate: Candidate) -> str:

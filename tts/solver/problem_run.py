@@ -508,6 +508,7 @@ class ProblemRun:
             reproducible=self._reproducible(search, outcome),
             trace=self._trace(search, outcome, selected, usage, warnings),
             error=outcome.error,
+            target=metadata_of(self.backends["policy"]).target,
         )
 
     @cached_property

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.backends.workspace.agents import git, make_repository, snapshot
+from tests.backends.workspace.agents import git, snapshot
 from tts.backends.workspace.store import StateStore, clean
 from tts.errors import ConfigError, EngineError
 from tts.tasks.patch import patch_key
@@ -353,47 +353,3 @@ def test_a_killed_process_leaves_the_repository_as_it_was_and_clean_frees_all(re
     assert list(folder.iterdir()) == [folder / "lock"]
     assert clean(folder) == []
     assert not (repo.parent / "hook_ran").exists()
-
-
-def test_a_patch_is_applied_unless_head_or_a_touched_file_has_changed(tmp_path, folder):
-    user = make_repository(tmp_path / "user")
-
-    def files() -> dict[Path, bytes]:
-        return {path: path.read_bytes() for path in user.rglob("*") if path.is_file() and ".git" not in path.parts}
-
-    with StateStore(user, folder=folder) as store:
-        fork = store.fork(store.root)
-        (fork.path / "add.py").write_text("def add(a, b):\n    return a + b\n")
-        (fork.path / "new.bin").write_bytes(b"\0new")
-        patch = store.text_patch(store.commit(fork))
-        source = (user / "add.py").read_text()
-
-        def refuse(line: str) -> None:
-            before = files()
-            with pytest.raises(ConfigError, match=line):
-                store.apply(patch)
-            assert files() == before
-
-        (user / "add.py").write_text(f"{source}# more\n")
-        refuse("'add.py' in .* has changed since the start")
-        (user / "add.py").write_text(source)
-        (user / "new.bin").write_text("in the way")
-        refuse("'new.bin' in .* has changed since the start")
-        (user / "new.bin").unlink()
-        git(user, "commit", "--quiet", "--allow-empty", "-m", "next")
-        refuse("HEAD of .* has changed")
-        git(user, "reset", "--quiet", "--soft", "HEAD~1")
-        (user / "other.txt").write_text("another file may change")
-        store.apply(patch)
-        assert (user / "add.py").read_text().endswith("a + b\n")
-        assert (user / "new.bin").read_bytes() == b"\0new"
-
-
-def test_a_patch_is_applied_to_a_plain_folder(tmp_path, folder):
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "plain" / "a.txt").write_text("one\n")
-    with StateStore(tmp_path / "plain", folder=folder) as store:
-        fork = store.fork(store.root)
-        (fork.path / "a.txt").write_text("two\n")
-        store.apply(store.text_patch(store.commit(fork)))
-    assert (tmp_path / "plain" / "a.txt").read_text() == "two\n"

@@ -141,6 +141,7 @@ class Workspace(Backend):
         self.agent = find_agent(agent)
         self.store = StateStore(repo, revision, include_changes=include_changes)
         self.identity = f"workspace {self.agent.name} {self.store.root.tree}"
+        self.metadata = dataclasses.replace(type(self).metadata, target=self.store.target)
         self._jobs = jobs
         self._suites = SuiteRunner(self.store)
         self._waiting: deque[tuple[_Rows, int]] = deque()
@@ -195,18 +196,6 @@ class Workspace(Backend):
             seconds: The time that is left, if that is limited.
         """
         return self._suites.run(suite, patch, seconds)
-
-    def apply(self, patch: str) -> None:
-        """Apply a patch, such as `Solution.answer`, to the files of the repository. Nothing else of it changes.
-
-        Args:
-            patch: The patch.
-
-        Raises:
-            ConfigError: HEAD, or a file that the patch touches, has changed since the workspace was made; or the patch does not fit. No
-                file is written then.
-        """
-        self.store.apply(patch)
 
     def fork(self, handle: Any, count: int) -> list[Any]:
         """Return handles of the same state that are released separately."""

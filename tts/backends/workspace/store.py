@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from tts.backends.workspace.git import run_git
+from tts.backends.workspace.target import PatchFolder, head_of, read_entries
 from tts.errors import ConfigError, EngineError
 
 _GITLINK = b"160000"
@@ -70,6 +71,7 @@ class StateStore:
 
     Attributes:
         root: The state that all others come from.
+        target: What patches from the root are applied to, also after the store was closed.
         untracked: Files that git does not track, which the root leaves out.
 
     Raises:
@@ -88,13 +90,15 @@ class StateStore:
         self._kept: Counter[str] = Counter()  # how often each commit is kept: equal states are one
         source = _Source.read(path, revision, include_changes=include_changes)
         self.untracked = source.untracked
-        self._top, self._head = source.top, _head_of(source.top)
+        head = head_of(source.top)
         self.folder, self._lock = _begin(folder or workspaces_folder())
         try:
             self._git_dir = self.folder / "states.git"
             self._create(source)
             self.root = self._root(source, include_changes=include_changes)
             self._refuse_unusable(self.root.commit)
+            files = read_entries(self._git("ls-tree", "-r", "-z", self.root.tree), 2)
+            self.target = PatchFolder(source.top, head, source.object_format, files)
         except BaseException:
             self.close()
             raise
@@ -180,42 +184,6 @@ class StateStore:
             self.keep(self.root)
             return self.root
         return self._commit_tree(tree, self.root.commit)
-
-    def apply(self, patch: str) -> None:
-        """Apply a patch to the files of the user's folder. Index, branches and settings stay as they are.
-
-        Args:
-            patch: A patch that `text_patch` has made.
-
-        Raises:
-            ConfigError: HEAD, or a file that the patch touches, has changed since the store was made; or the patch does not fit. No file
-                is written then.
-        """
-        if _head_of(self._top) != self._head:
-            raise ConfigError(f"the patch is not applied: HEAD of {self._top} has changed since the start", hint="apply it by git apply -3")
-        try:
-            if changed := self._changed_files(patch):
-                raise ConfigError(
-                    f"the patch is not applied: {changed[0]!r} in {self._top} has changed since the start", hint="apply it by git apply -3"
-                )
-            run_git("apply", "--whitespace=nowarn", "-", folder=self._top, stdin=patch.encode("utf-8", "surrogatepass"))
-        except EngineError as failure:
-            raise ConfigError(f"the patch is not applied: {failure.cause}") from None
-
-    def _changed_files(self, patch: str) -> list[str]:
-        """Return which files that a patch touches differ in the user's folder from the root."""
-        state = self.patched_root(patch)
-        index = self.folder / "indexes" / f"apply-{next(self._forks):06d}"
-        variables = {"GIT_WORK_TREE": str(self._top), "GIT_INDEX_FILE": str(index)}
-        try:
-            touched = self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", self.root.tree, state.tree)
-            self._git("read-tree", self.root.tree, variables=variables, folder=self._top)
-            self._git("update-index", "-z", "--add", "--remove", "--stdin", variables=variables, folder=self._top, stdin=touched)
-            changed = self._git("diff-index", "-z", "--cached", "--name-only", self.root.tree, variables=variables, folder=self._top)
-        finally:
-            index.unlink(missing_ok=True)
-            self.release(state)
-        return [os.fsdecode(name) for name in changed.split(b"\0") if name]
 
     def _restore_lines(self, tree: str, is_restored: Callable[[str], bool]) -> bytes:
         """Return what `git update-index` reads to make some changed paths those of the root again."""
@@ -380,11 +348,6 @@ class _Source:
             ask("rev-parse", "--show-object-format"), _text_of(path / ask("rev-parse", "--git-path", "info/exclude")),
             changed, tuple(name for state, name in entries if state == "??"),
         )  # fmt: skip
-
-
-def _head_of(top: Path) -> str:
-    """Return the commit of HEAD; "" for a plain folder and before the first commit."""
-    return run_git("rev-parse", "--verify", "--quiet", "HEAD", folder=top, users=True, ok=(0, 1, 128)).decode().strip()
 
 
 def _refuse_incomplete(path: Path, ask: Callable[..., str]) -> None:

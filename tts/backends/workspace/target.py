@@ -1,0 +1,90 @@
+"""Where patches are applied: the user's folder, as it was when the search began. No store is needed any more."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tts.backends.workspace.git import run_git
+from tts.errors import ConfigError, EngineError
+
+_BY_HAND = "apply solution.patch by git apply -3"
+
+
+@dataclass(frozen=True, slots=True)
+class PatchFolder:
+    """The folder that patches of a root are applied to.
+
+    Attributes:
+        path: The folder.
+        head: The commit of `HEAD` at the start; "" for a plain folder.
+        object_format: The hash of objects, as git names it.
+        files: Mode and object of each file at the start, by its path.
+    """
+
+    path: Path
+    head: str
+    object_format: str
+    files: Mapping[str, str] = field(repr=False)
+
+    def apply(self, patch: str) -> None:
+        """Apply a patch to the files. Index, branches and settings stay as they are.
+
+        Args:
+            patch: A patch from the root.
+
+        Raises:
+            ConfigError: `HEAD`, or a file that the patch touches, has changed since the start; or the patch does not fit. No file is
+                written then.
+        """
+        change = patch.encode("utf-8", "surrogatepass")
+        if not self.path.is_dir():
+            raise ConfigError(f"the patch is not applied: the folder {self.path} is gone")
+        try:
+            if head_of(self.path) != self.head:
+                raise ConfigError(f"the patch is not applied: HEAD of {self.path} has changed since the start", hint=_BY_HAND)
+            touched = self._touched(change)
+            now = self._files_now(touched)
+            for name in touched:
+                if now.get(name) != self.files.get(name):
+                    raise ConfigError(f"the patch is not applied: {name!r} in {self.path} has changed since the start", hint=_BY_HAND)
+            run_git("apply", "--whitespace=nowarn", "-", folder=self.path, stdin=change)
+        except EngineError as failure:
+            raise ConfigError(f"the patch is not applied: {failure.cause}") from None
+
+    def _touched(self, change: bytes) -> list[str]:
+        """Return the files that a patch changes, adds or removes."""
+        counts = run_git("apply", "--numstat", "-z", "-", folder=self.path, stdin=change)
+        return [os.fsdecode(line.split(b"\t", 2)[2]) for line in counts.split(b"\0") if line]
+
+    def _files_now(self, names: Sequence[str]) -> dict[str, str]:
+        """Return mode and object of those files that are there, as git would write them now."""
+        with tempfile.TemporaryDirectory(prefix="tts-apply-") as scratch:
+            run_git("init", "--quiet", "--bare", "--template=", f"--object-format={self.object_format}", scratch, folder=Path(scratch))
+            variables = {"GIT_DIR": scratch, "GIT_WORK_TREE": str(self.path)}
+            listed = b"".join(os.fsencode(name) + b"\0" for name in names)
+            run_git("update-index", "-z", "--add", "--remove", "--stdin", variables=variables, folder=self.path, stdin=listed)
+            return read_entries(run_git("ls-files", "--stage", "-z", variables=variables, folder=self.path), 1)
+
+
+def read_entries(listed: bytes, at: int) -> dict[str, str]:
+    """Return mode and object of each file in a list of git's, by its path.
+
+    Args:
+        listed: The list, whose entries end in a zero byte.
+        at: Where the object stands among the words of an entry.
+    """
+    found: dict[str, str] = {}
+    for entry in listed.split(b"\0")[:-1]:
+        about, _, name = entry.partition(b"\t")
+        words = about.decode().split(" ")
+        found[os.fsdecode(name)] = f"{words[0]} {words[at]}"
+    return found
+
+
+def head_of(folder: Path) -> str:
+    """Return the commit of `HEAD`; "" for a plain folder and before the first commit."""
+    return run_git("rev-parse", "--verify", "--quiet", "HEAD", folder=folder, users=True, ok=(0, 1, 128)).decode().strip()
