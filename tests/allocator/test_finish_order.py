@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 
 import tts
-from tts import tasks
+from tests.experiments.pools import result_of
 from tts.allocator.performance import PerformanceModel
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.errors import ConfigError
 from tts.experiments.analysis.performance_fit import PerformanceData
-from tts.experiments.run.candidates import judge_answer, record_candidates
-from tts.experiments.study.record import Cell, Result
 from tts.search.ends import SearchEnded
 from tts.search.stop_rules.first_finish import FirstFinish
-from tts.types import Problem, Solution
+from tts.types import Problem
 
 FIRST = "best_of_n(n=4) | first_finish(k=2) | majority"
 
@@ -40,24 +38,12 @@ def problems(count: int, begin: int = 0) -> list[Problem]:
     return [Problem(f"problem {begin + i}", answer="0", id=f"p{begin + i}") for i in range(count)]
 
 
-def result(problem: Problem, solution: Solution) -> Result:
-    """Return a solution as a study records it."""
-    task = tasks.get("math")
-    cell = Cell(
-        key=f"{problem.id} {solution.strategy}", dataset="thinker", problem=problem.id or "", model="thinker", setting="here",
-        strategy=solution.strategy, budget={"samples": solution.usage.samples}, seed=solution.seed,
-    )  # fmt: skip
-    return Result(
-        cell=cell, answer=solution.answer, right=judge_answer(solution.answer, task, problem), confidence=solution.confidence,
-        stopped_by=solution.stopped_by, usage=solution.usage, drawn=record_candidates(solution, task, problem),
-    )  # fmt: skip
-
-
 def fit(backend: FunctionBackend) -> PerformanceModel:
     given = problems(40)
     with tts.Solver(backend, {}, task="math") as solver:
         drawn = solver.solve_many(given, each=tts.Budget(samples=16), strategy="best_of_n | majority")
-    return PerformanceData.of(map(result, given, drawn)).fitted(model=backend.name, task="math", source="thinker")
+    results = [result_of(one, solution, {"samples": 16}, verifier=None) for one, solution in zip(given, drawn, strict=True)]
+    return PerformanceData.of(results).fitted(model=backend.name, task="math", source="thinker")
 
 
 def test_the_first_to_finish_have_a_curve_where_short_thoughts_are_right() -> None:

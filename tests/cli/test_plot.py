@@ -47,7 +47,7 @@ def test_a_figure_is_written_and_the_gain_is_said(tts, store: Path, tmp_path: Pa
     assert done.stderr == ""
     *said, last = done.stdout.splitlines()
     assert last == str(tmp_path / "curve.svg")
-    assert said == [f"{WEIGHTED}: 0.5 times [0.5, 0.5] the tokens for 85 %; +30.0 [+15.0, +45.0] points at 400 tokens"]
+    assert said == [f"{WEIGHTED}: 0.5 times [0.5, 0.5] the tokens for 85 %; +30.0 [+15.6, +45.1] points at 400 tokens"]
     drawn = (tmp_path / "curve.svg").read_text()
     for words in (VOTE, WEIGHTED, "0.5 times [0.5, 0.5] the tokens", "sums: 40 problems"):
         assert words in drawn

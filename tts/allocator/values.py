@@ -323,7 +323,7 @@ class Curved:
         if len(self.plans) == 1:
             return Worth(np.where(over, 0.0, plain.rate), plain.block, plain.plan, plain.cost)
         prices = np.unique(np.maximum(_PRICES, price))
-        asked = [self._asked(state, slice(at, at + _ROWS), prices) for at in range(0, len(plain.rate), _ROWS)]
+        asked = [self._best_offers(state, slice(at, at + _ROWS), prices) for at in range(0, len(plain.rate), _ROWS)]
         sizes, plans, costs, rises = (np.concatenate(each, axis=1) for each in zip(*asked, strict=True))  # [prices, P]
         payable = np.flatnonzero((costs * state.cost * state.open).sum(axis=1) <= state.left)
         at = max(0, int(payable[0]) - 1) if len(payable) else len(prices) - 1  # what is asked for beyond what is left is not served
@@ -335,7 +335,7 @@ class Curved:
             np.where(others, costs[at], plain.cost),
         )
 
-    def _asked(self, state: ProblemStates, rows: slice, prices: Floats) -> tuple[Whole, Whole, Floats, Floats]:
+    def _best_offers(self, state: ProblemStates, rows: slice, prices: Floats) -> tuple[Whole, Whole, Floats, Floats]:
         """Return size, plan, cost and gain [prices, rows] of what each problem asks for at each price; the size 0: nothing."""
         offers = [self._more_samples(state, rows), *(self._search(state, rows, number) for number in range(1, len(self.plans)))]
         known, own, place = self._over_rates(state, rows), state.cost[rows, None], np.arange(len(state.cost[rows]))

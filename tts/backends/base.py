@@ -265,6 +265,7 @@ class SampleRequest:
         sampling_logprobs: whether `Sample.sampling_logprobs` are wanted.
         tops: Whether `Sample.tops` are wanted.
         rereads: whether a row whose reply broke may read its input again within its grant; grants of flops and usd cover one reading.
+        limited: Whether tokens, or what is paid by them, are limited: then a row that nothing was seen of is charged its whole grant.
     """
 
     handle: Any
@@ -276,6 +277,7 @@ class SampleRequest:
     rereads: bool = True
     sampling_logprobs: bool = False
     tops: bool = False
+    limited: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -358,11 +358,7 @@ class Study(Replayable):
         path = None if path is None else plots.check_path(path)
         if path is None and ax is None:
             raise ConfigError("there is no path and no ax, but the figure must go somewhere", hint="give a path such as curve.png")
-        if unknown := set(look) - {f.name for f in dataclasses.fields(Look)}:
-            own = inspect.signature(Study.plot).parameters.keys() - {"self", "look"}
-            raise unknown_name("option of a figure", min(unknown), {*own, *(f.name for f in dataclasses.fields(Look))})
-        every = [*self.curves(by_group=by_group), *(one.curve for one in replayed)]
-        chosen = Look(**look)
+        chosen, every = _look_of(look), [*self.curves(by_group=by_group), *(one.curve for one in replayed)]
         chosen = dataclasses.replace(chosen, labels=line_words(every, chosen.labels))
         curves = choose_curves(every, strategies)
         compared = [] if baseline is None else compare(curves, baseline, x, rng=np.random.default_rng(SEED))
@@ -553,6 +549,19 @@ class Study(Replayable):
 def _sample(store: Store, study: StoredStudy) -> Iterator[Sampled]:
     """Yield the results of a study, with their samples and texts as far as they were recorded."""
     return (with_texts(result, store.source(result.cell.key)) for result in store.results(study.id))
+
+
+def _look_of(options: Mapping[str, Any]) -> Look:
+    """Return the look that options of a figure name.
+
+    Raises:
+        ConfigError: There is no such option, or it has another value.
+    """
+    known = {field.name for field in dataclasses.fields(Look)}
+    if unknown := options.keys() - known:
+        own = inspect.signature(Study.plot).parameters.keys() - {"self", "look"}
+        raise unknown_name("option of a figure", min(unknown), own | known)
+    return Look(**options)
 
 
 def _licences(study: StoredStudy) -> str:

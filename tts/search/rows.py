@@ -50,6 +50,7 @@ from tts.types import Problem, Status, Trajectory, Usage
 OUT_OF_TIME = "out of time"  # the error of a row that timed out before producing text: neither a candidate nor a failure
 _TRIES = 3  # failures of continuations that fail a row
 _SHORT = 256  # replies that end a row: each was cut by the backend before half of what it was granted
+_COUNTED = ("samples", "verifier_calls", "verifier_tokens")  # units of which no token of a row takes more
 _STATUS: Mapping[str, Status] = {
     "eos": "finished", "answer": "finished", "stop": "active", "length": "active", "cancelled": "truncated", "error": "failed",
 }  # fmt: skip
@@ -109,8 +110,9 @@ class RowCall:
             self._places.append((entry[0], len(entry[3])))
             entry[3].append(Row(row.stream, path.num_tokens, row.cap, word))
         rereads = not any(unit in account.units and backend.rates.cost(unit, computed=1) for unit in ("flops", "usd"))
+        limited = any(unit not in _COUNTED for unit in account.units)
         self._requests = [
-            SampleRequest(handle, tuple(each), sampling, stop, path.full_text, spreads, rereads, sampling_logprobs)
+            SampleRequest(handle, tuple(each), sampling, stop, path.full_text, spreads, rereads, sampling_logprobs, limited=limited)
             for _, path, handle, each in by_parent.values()
         ]
 

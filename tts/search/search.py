@@ -667,11 +667,11 @@ class Search:
         """
         first, decide, before, own = len(self.candidates), self._decide, self._order, list[StopDecision]()
 
-        def decided(candidates: Sequence[Candidate]) -> StopDecision | None:
+        def decide_first(candidates: Sequence[Candidate]) -> StopDecision | None:
             own.extend(filter(None, [should_stop(candidates[first:])]))
             return own[-1] if own else decide and decide(candidates)
 
-        self._decide, self._order = decided, order
+        self._decide, self._order = decide_first, order
         try:
             yield
         finally:

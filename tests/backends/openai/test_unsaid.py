@@ -6,21 +6,25 @@ import asyncio
 import dataclasses
 import re
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+import tts
 from tests.backends.openai.making import QUICK, drawn, on
 from tests.backends.openai.saying import MODELS, ONCE, Asked, Saying, delta, event, head, row, used, whole
 from tests.backends.openai.server import ToyServer, serving
+from tests.serve.wire.upstream import serving_script
 from tests.support.runs import make_run, solved
 from tts.backends.openai import http as openai_http
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.errors import Key
 from tts.backends.openai.probe import probe_server
 from tts.errors import ConfigError
+from tts.models.record import ModelRecord
 
 SECRET = "sk-of-nobody-4711"
 
@@ -186,3 +190,25 @@ def test_a_report_of_fewer_tokens_than_a_text_can_have_is_doubted(streams: bool)
 def test_a_report_of_long_tokens_is_believed() -> None:
     sample, _ = row(head(), event(delta(" " * 900, "stop")), event(used(5, 9)), event(b"[DONE]"))
     assert (sample.num_tokens, sample.estimated) == (9, False)
+
+
+@pytest.mark.parametrize("limit", [{}, {"tokens": 4000}, {"generated_tokens": 4000}])
+def test_rows_of_which_nothing_was_seen_are_charged_by_what_is_limited(limit: dict[str, int]) -> None:
+    late = threading.Event()
+
+    def script(_: Any) -> dict[str, Any]:
+        if len(served.bodies) > 2:
+            late.wait(20)
+        return {"content": "The answer is 4."}
+
+    with serving_script(script) as served:
+        record = ModelRecord(name="scripted", backend="openai", url=served.url, options=(("probe", "never"),))
+        try:
+            found = tts.solve(
+                "2 + 2", tts.Budget(samples=4, **limit), model=record, strategy="best_of_n(n=4) | first_finish(k=2) | majority"
+            )
+        finally:
+            late.set()
+    written, unseen = found.usage.generated_tokens, found.usage.cancelled_tokens
+    assert unseen > 500 if limit else 0 < unseen <= written
+    assert any("charged the tokens of the longest row" in line for line in found.warnings) != bool(limit)

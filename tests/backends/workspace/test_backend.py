@@ -327,7 +327,7 @@ while True:
 @pytest.mark.parametrize("moments", [3, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_killed_search_leaves_the_repository_as_it_was_and_no_agent(repo, tmp_path, monkeypatch, moments):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    before, random_, mark = snapshot(repo), random.Random(46), "86413"
+    before, random_, mark, own = snapshot(repo), random.Random(46), "86413", str(tmp_path / "own")
     agent = script(tmp_path / "own", f"git stash -u; echo $TTS_SEED > a; setsid sleep {mark} & sleep 0.0$((TTS_SEED % 9))")
     for _ in range(moments):
         process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(repo), agent], stdout=subprocess.PIPE)
@@ -340,8 +340,9 @@ def test_a_killed_search_leaves_the_repository_as_it_was_and_no_agent(repo, tmp_
         process.stdout.close()
         assert snapshot(repo) == before
         until = time.monotonic() + 30
-        while running(f"sleep {mark}") and time.monotonic() < until:  # the process above the agents sees the end of its pipe
+        while running(own) and time.monotonic() < until:  # the processes above the agents have the agent's path in their arguments
             time.sleep(0.05)
+        assert running(own) == []
         assert running(f"sleep {mark}") == []
     assert clean()
     assert [path.name for path in (tmp_path / "cache" / "tts" / "workspaces").iterdir()] == ["lock"]

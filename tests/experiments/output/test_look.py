@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,29 @@ def test_styles_labels_limits_and_titles_are_those_that_are_given() -> None:
     assert "a" not in shown
 
 
-def test_a_single_column_is_narrow_and_small() -> None:
+def test_a_single_column_is_narrow_and_small(tmp_path: Path) -> None:
     figure = plots.draw([curve("a"), curve("b")], look=Look(single_column=True))
-    assert figure.get_size_inches()[0] == pytest.approx(3.35)
+    assert figure.get_size_inches()[0] == pytest.approx(3.19)
     panels = plots.draw([curve("a"), curve("a", dataset="other")], look=Look(single_column=True))
-    assert panels.get_size_inches()[0] == pytest.approx(3.35)
+    assert panels.get_size_inches()[0] == pytest.approx(3.19)
     assert len({round(panel.get_position().x0, 6) for panel in panels.axes}) == 1
+    plots.save(plots.draw([curve("a"), curve("b")], look=Look(single_column=True, legend="inside"), captioned=False), tmp_path / "a.pdf")
+    box = re.search(rb"/MediaBox \[([^]]*)\]", (tmp_path / "a.pdf").read_bytes())
+    assert box is not None
+    assert float(box[1].split()[2]) <= 3.35 * 72  # points: it fits the column without being made smaller
+
+
+@pytest.mark.parametrize("size", [(3.3, 2.0), (6.0, 6.0)])
+def test_a_legend_below_axes_of_ones_own_is_below_the_axis_label(size: tuple[float, float]) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots(figsize=size)
+    plots.draw([curve("a"), curve("b")], ax=ax, look=Look(legend="below"))
+    figure.canvas.draw()
+    legend = ax.get_legend()
+    assert legend is not None
+    assert legend.get_window_extent().y1 < ax.xaxis.label.get_window_extent().y0
+    plt.close(figure)
 
 
 @pytest.mark.parametrize("place", ["beside", "above", "below", "inside", "ends"])

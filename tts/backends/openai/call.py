@@ -36,6 +36,11 @@ _PIECES = 4  # of one token at most: servers show it whole, but a proxy may not
 _ENDED_HERE = "rows were ended here before the server reported their tokens: they are charged what was received of them"
 _BROKEN = "replies broke before the server reported their tokens: their rows are charged what was received, or all that was granted"
 _TOGETHER = "the server reports the tokens of several rows in one number: it is divided by the lengths of their texts"
+_UNSEEN = (
+    "the server does not stream with a report, so nothing was received of rows that were given up: they are charged the tokens of the "
+    "longest row that was reported"
+)
+_UNKNOWN_LENGTH = 4096  # tokens of a row that nothing was seen of, where no row was reported yet and no limit is one of tokens
 _SEVERAL = re.compile(r"\bn\b|num_choices", re.IGNORECASE)
 
 
@@ -330,9 +335,13 @@ class ServerCall:
         most = choice.num_bytes + 1
         if hidden or not choice.contents or (choice.finish == "length" and most < self._cap):
             self._http.estimates[f"{doubted}, and the model may think unseen: rows are charged all that was granted"] += 1
-            return self._cap, True
+            return self._most(), True
         self._http.estimates[f"{doubted}: rows are charged a token for each byte, and one"] += 1
         return min(self._cap, most), True
+
+    def _most(self) -> int:
+        """Return what a row is charged that nothing was seen of: its grant, or the longest row where tokens are not limited."""
+        return self._cap if self._request.limited else min(self._cap, self._http.longest or _UNKNOWN_LENGTH)
 
     def _receive(self, place: int) -> int:
         """Return the tokens that a row which ended here is charged."""
@@ -340,7 +349,7 @@ class ServerCall:
             return 0
         choice = self._reply.choices.get(place, Choice())
         if not self._capabilities.streams or choice.reasoned or (self._capabilities.reasoning and not choice.num_visible):
-            return self._cap
+            return self._most()
         if choice.num_visible:
             return min(self._cap, choice.num_visible)
         return min(self._cap, len("".join(choice.pieces).encode(errors="replace")) + 1) if choice.pieces else 0
@@ -349,7 +358,8 @@ class ServerCall:
         """Resolve the rows of a call that was cancelled or broke. Rows that had ended before are whole."""
         if self._sent:
             self._read()
-            self._http.estimates[_ENDED_HERE if failed is None else _BROKEN] += 1
+            unseen = not self._request.limited and not self._capabilities.streams
+            self._http.estimates[_BROKEN if failed is not None else _UNSEEN if unseen else _ENDED_HERE] += 1
         for place in range(len(self.indexes)):
             num_tokens = self._receive(place)
             if failed is not None and failed.kind not in _MIXED and place in self._reply.choices and self._error(place, num_tokens) is None:
@@ -412,6 +422,8 @@ class ServerCall:
         logprobs = logprobs if unseen == 0 or (unseen == 1 and finish == "eos" and not ids) else ()
         tops = choice.tops[: len(logprobs)] if self._wants_tops and len(choice.tops) >= len(logprobs) and all(choice.tops) else []
         charged, lost = num_tokens + self._lost.tokens, self._lost
+        if not estimated:
+            self._http.longest = max(self._http.longest, num_tokens)
         sample = Sample(
             self._http.key.hidden_in(choice.thought, choice.thought) + text,
             ids,

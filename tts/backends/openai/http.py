@@ -186,6 +186,7 @@ class HttpClient:
         errors: of every try, by kind, those that a later try made good included.
         estimates: rows that were charged by an estimate, by its cause.
         cache_writes: tokens that servers reported as written to a cache.
+        longest: Tokens of the longest row that was reported.
     """
 
     def __init__(self, root: str, key: Key, timeouts: Timeouts, *, cautious: bool = False, others: Sequence[str] = ()) -> None:
@@ -193,6 +194,7 @@ class HttpClient:
         self.replicas = Replicas((root, *others), timeouts.longest_wait_s)
         self.estimates: Counter[str] = Counter()
         self.cache_writes = 0
+        self.longest = 0
         self.key = key
         self.timeouts = timeouts
         self.errors: Counter[str] = Counter()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tts.errors import ConfigError
 from tts.experiments.analysis.curves import AXES, Curve, Floats
 from tts.experiments.analysis.names import strategy_of
-from tts.statistics import Estimate, bootstrap, clustered_mean
+from tts.statistics import Estimate, bootstrap, paired_difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,9 @@ class CurveDifference:
 
 
 def differences(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator) -> list[CurveDifference]:
-    """Return the paired differences at equal cost: at each cost where one curve has a point, and the other has points on both sides.
+    """Return the paired differences at equal cost, with the interval of `paired_difference`.
+
+    There is one at each cost where one curve has a point and the other has points on both sides.
 
     Raises:
         ConfigError: as `gain`.
@@ -116,8 +118,8 @@ def differences(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generato
     (x, mine), (base_x, theirs) = _pair(curve, base, axis)
     low, high = max(x[0], base_x[0]), min(x[-1], base_x[-1])
     places = [float(cost) for cost in np.union1d(x, base_x) if low <= cost <= high]
-    gaps = _between(mine, x, places) - _between(theirs, base_x, places)
-    return [CurveDifference(cost, clustered_mean(gap, rng=rng)) for cost, gap in zip(places, gaps, strict=True)]
+    pairs = zip(_between(mine, x, places), _between(theirs, base_x, places), strict=True)
+    return [CurveDifference(cost, paired_difference(*pair, rng=rng).mean) for cost, pair in zip(places, pairs, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

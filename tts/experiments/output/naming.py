@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _INK, _SOFT = "#1A1A1A", "#5A5A5A"
 _BOLD: Final[dict[str, Any]] = {"size": 11, "weight": "bold"}
-_BELOW_AXES = -0.18  # of their height, which leaves room for the labels of the axis
+_BELOW_AXES = 0.46  # inches, which leave room for the labels of the axis
 _NAME, _SMALL_NAME = 0.145, 0.12  # inches that a name at the end of a line takes; the latter in a single column
 
 
@@ -95,6 +95,7 @@ def _legend(
         front: The style of the Pareto front's marks; None: there are none.
     """
     from matplotlib.lines import Line2D
+    from matplotlib.transforms import ScaledTranslation
 
     ordered = sorted(lines, key=lambda line: -line.peak)
     handles = [Line2D([], [], **line.style) for line in ordered]
@@ -109,8 +110,12 @@ def _legend(
     elif place == "beside":
         owner.legend(handles, words, loc="upper left", bbox_to_anchor=(1.01, 1.0), **looks)
     elif place == "below":
-        below = -0.02 - 0.05 * look.single_column if owner is axes[0].figure else _BELOW_AXES
-        owner.legend(handles, words, loc="upper left", bbox_to_anchor=(0.0, below), ncols=columns, **looks)
+        if owner is axes[0].figure:
+            anchor: dict[str, Any] = {"bbox_to_anchor": (0.0, -0.02 - 0.05 * look.single_column)}
+        else:
+            below = axes[0].transAxes + ScaledTranslation(0.0, -_BELOW_AXES, axes[0].figure.dpi_scale_trans)
+            anchor = {"bbox_to_anchor": (0.0, 0.0), "bbox_transform": below}
+        owner.legend(handles, words, loc="upper left", ncols=columns, **anchor, **looks)
     else:
         above = {"title": title or None, "title_fontproperties": _BOLD} if len(axes) > 1 else {}
         owner.legend(handles, words, loc="lower left", bbox_to_anchor=(0.0, 1.02), ncols=columns, **above, **looks)

@@ -49,6 +49,7 @@ _HOW_UNIT = {  # what a model's record lacks where a cost is not known
     "flops": "FLOPs need the model's parameters before the run (tts models add NAME --parameters 8B, or parameters: 8B beside model:)",
     "usd": "dollars need its prices before the run (tts models add NAME --usd-in 0.15/M --usd-out 0.6/M)",
 }
+_PAD = 0.08  # inches around a saved figure
 _PANEL = (5.2, 3.6)  # inches, of a panel that is alone; its legend comes beside it
 _SMALL = (3.1, 2.4)  # of one among several
 _MOST_BANDS = 5  # more would cover one another: those have whiskers
@@ -102,12 +103,7 @@ def draw(  # noqa: PLR0913 - the options of a figure
     with context, _matplotlib().rc_context(look.small_type):
         figure, axes = _panels(len(panels), fullest, look) if ax is None else (cast("Figure", ax.figure), [ax])
         for panel, (name, lines) in zip(axes, panels.items(), strict=True):
-            if front and len([line for line in lines if line.role != "oracle"]) > 1:
-                _draw_front(panel, lines, x)
-            for curve in lines:
-                _draw_curve(panel, curve, x, named[curve.label].style, clipped=look.xlim is not None or look.ylim is not None)
-                if bands and curve.role != "oracle":
-                    _draw_intervals(panel, curve, x, named[curve.label].style["color"], filled=len(lines) <= _MOST_BANDS + 1)
+            _draw_panel(panel, lines, x, named, look, bands=bands, front=front)
             if len(panels) > 1:
                 panel.set_title(_panel_title(*name, lines), loc="left", color=_INK)
         if gained is not None:
@@ -120,6 +116,18 @@ def draw(  # noqa: PLR0913 - the options of a figure
             front_told = ["grey discs: Pareto front"] if marked and not in_legend else []
             caption(figure, _facts(shown, unknown, x, bands=bands) + front_told, look)
     return figure
+
+
+def _draw_panel(
+    panel: Axes, lines: Sequence[Curve], x: str, named: Mapping[str, NamedLine], look: Look, *, bands: bool, front: bool
+) -> None:
+    """Draw the curves of one panel, with the Pareto front and the intervals that are asked for."""
+    if front and len([line for line in lines if line.role != "oracle"]) > 1:
+        _draw_front(panel, lines, x)
+    for curve in lines:
+        _draw_curve(panel, curve, x, named[curve.label].style, clipped=look.xlim is not None or look.ylim is not None)
+        if bands and curve.role != "oracle":
+            _draw_intervals(panel, curve, x, named[curve.label].style["color"], filled=len(lines) <= _MOST_BANDS + 1)
 
 
 def _curves_by_panel(shown: Sequence[Curve]) -> dict[tuple[str, str | None], list[Curve]]:
@@ -170,7 +178,7 @@ def rendered(figure: Figure, form: str) -> bytes:
     metadata: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
     out = BytesIO()
     with styled():
-        figure.savefig(out, format=form, dpi=200, bbox_inches="tight", pad_inches=0.08, metadata=metadata[form])
+        figure.savefig(out, format=form, dpi=200, bbox_inches="tight", pad_inches=_PAD, metadata=metadata[form])
     return out.getvalue()
 
 
@@ -297,6 +305,7 @@ def _panels(count: int, lines: int, look: Look) -> tuple[Figure, list[Axes]]:
     rows = -(-count // columns)
     wide, tall = COLUMN if look.single_column else _PANEL if count == 1 or ends else _SMALL
     tall = max(tall, height_of_names(lines, look)) if ends else tall
+    wide -= 2 * _PAD * look.single_column  # which saving adds
     width, height = look.size or (wide * columns, tall * rows)
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
