@@ -134,7 +134,13 @@ def command_line() -> str:
     command = typer.main.get_command(app)
     with click.Context(command, info_name="tts") as context:  # pyright: ignore[reportArgumentType]
         text = get_docs_for_click(obj=command, ctx=context, name="tts", title="Command line")  # pyright: ignore[reportArgumentType]
-    return re.sub(r"(?<=`)\[default: ", "[default: ", _whole_lists(text, command, "tts"))
+    return _without_tags(re.sub(r"(?<=`)\[default: ", "[default: ", _whole_lists(text, command, "tts")))
+
+
+def _without_tags(text: str) -> str:
+    """Return Markdown whose signs "<" outside of code are shown, not read as HTML."""
+    parts = re.split(r"(^```.*?^```|`[^`\n]*`)", text, flags=re.DOTALL | re.MULTILINE)
+    return "".join(part if place % 2 else part.replace("<", "&lt;") for place, part in enumerate(parts))
 
 
 def _whole_lists(text: str, group: Any, path: str) -> str:

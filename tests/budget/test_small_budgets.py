@@ -81,8 +81,16 @@ def test_lengths_of_another_kind_of_prompt_are_revised_once_solutions_are_known(
     assert sizes.lengths("program").expected() == LENGTH
 
 
-@pytest.mark.parametrize(("limit", "said"), [(15, "done"), (400, "single draws one sample")])
-def test_single_says_that_it_draws_one_sample_where_the_budget_pays_many(limit: int, said: str) -> None:
-    solution = tts.solve("3 + 4 - 2", limit, model="toy", strategy="single")
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ({"tokens": 15}, "done"),
+        ({"samples": 1}, "done"),
+        ({"samples": 4}, "single draws one sample"),
+        ({"tokens": 400}, "single draws one sample"),
+    ],
+)
+def test_single_says_that_it_draws_one_sample_where_the_budget_pays_more(limit: dict[str, int], said: str) -> None:
+    solution = tts.solve("3 + 4 - 2", tts.Budget(**limit), model="toy", strategy="single")
     assert solution.stopped_by == said
     assert len(solution.candidates) == 1

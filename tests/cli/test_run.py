@@ -92,6 +92,18 @@ def test_a_run_that_is_stopped_says_how_much_is_left(run, monkeypatch: pytest.Mo
     assert result.stderr.splitlines()[-1] == told
 
 
+def test_ctrl_c_after_the_last_cell_loses_nothing_and_says_so(run, tts, monkeypatch: pytest.MonkeyPatch):
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tts.cli.run._print_table", stopped)
+        result = run()
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr.splitlines()[-1] == "warning: stopped: all cells are done and kept; `tts show` prints their table"
+    assert tts("show").exit_code == 0
+
+
 def test_a_budget_that_bounds_nothing_is_refused_before_anything_is_run(run, tmp_path: Path):
     result = run("--dry-run", "--set", "budgets={verifier_calls: 3}", "--set", "verifiers=none", "--set", "strategies=best_of_n | majority")
     assert result.exit_code == 2

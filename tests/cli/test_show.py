@@ -10,6 +10,7 @@ import pytest
 import tts as library
 from tests.experiments.made import cell, result
 from tests.experiments.studies import SUMS
+from tts.experiments.output.tables import _latex
 from tts.experiments.store.store import Store, default_store
 
 
@@ -63,7 +64,10 @@ def test_a_form_is_of_an_export_and_an_export_is_no_table(tts, store, assert_err
 
 
 def test_show_prints_latex_and_markdown(tts, store):
-    assert r"\toprule" in tts("show", "--latex").stdout
+    paper = tts("show", "--latex").stdout
+    assert r"\toprule" in paper
+    assert "% left out, unless columns are named: seconds, summed\n" in paper
+    assert "seconds, summed" in tts("show", "--latex", "--columns", "seconds,accuracy").stdout
     assert re.search(r"^\| :-+ \|", tts("show", "--markdown").stdout, re.MULTILINE)
 
 
@@ -74,6 +78,20 @@ def test_a_study_that_was_cut_off_is_shown_as_far_as_it_is(tts, store):
     assert result.stderr == "warning: study early: 1 of 4 cells are done, so this is not its final table\n"
     assert re.search(r"^ +accuracy \[95 %\]\nunknown: every run failed$", result.stdout, re.MULTILINE)
     assert re.search(r"^errors +1 EngineError$", result.stdout, re.MULTILINE)
+
+
+def test_strategies_have_the_words_of_a_label(tts, store, assert_error):
+    assert re.search(r"^strategy +Vote of four$", tts("show", "--label", "best_of_n(n=4)=Vote of four").stdout, re.MULTILINE)
+    hint = "known: best_of_n(n=4) | majority"
+    assert_error(tts("show", "--label", "beam=Beam"), 2, "strategy is 'beam', but no strategy has that name", hint)
+    hint = "for example --label 'best_of_n | majority=voting'"
+    assert_error(tts("show", "--label", "Vote"), 2, "--label is 'Vote', but must be STRATEGY=WORDS", hint)
+
+
+def test_numbers_below_zero_have_a_minus_in_latex():
+    assert _latex("-1.2 [-3.4, 0.5]") == "$-$1.2 [$-$3.4, 0.5]"
+    assert _latex("A - B, points") == "A $-$ B, points"
+    assert (_latex("best-of-n(n=-1)"), _latex("1e-05")) == ("best-of-n(n=-1)", "1e-05")
 
 
 def test_a_study_without_results(tts, tmp_path):

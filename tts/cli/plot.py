@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tts.cli.runs import StoreFile, StudyName
+from tts.cli.runs import Labels, StoreFile, StudyName, labels_of
 from tts.cli.terminal import table_width
 from tts.display import visible
 
@@ -36,7 +35,7 @@ def plot(  # noqa: PLR0913 - the options of the command
     xlim: Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Least and greatest cost.")] = None,
     ylim: Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Least and greatest accuracy: 0.2,0.8.")] = None,
     legend: Annotated[str, typer.Option(help="beside, above, below, inside, ends (of the lines) or none.")] = "auto",
-    label: Annotated[list[str] | None, typer.Option(metavar="STRATEGY=WORDS", help="Words for a line; again for others.")] = None,
+    label: Labels = None,
     store: StoreFile = None,
 ) -> None:
     """Draw accuracy against cost, a line for each strategy.
@@ -52,7 +51,7 @@ def plot(  # noqa: PLR0913 - the options of the command
         out, x, strategies=strategy or (), caption=caption, baseline=baseline, by_group=by_group, title=title,
         scale="linear" if linear else "auto", bands=bands, front=front,
         single_column=single_column, size=_pair("--size", size, "x"), xlim=_pair("--xlim", xlim), ylim=_pair("--ylim", ylim),
-        legend=legend, labels=_labels(label or ()),
+        legend=legend, labels=labels_of(label),
     )  # fmt: skip
     for one in compared:
         parts = [*([one.gain] if one.gain else []), *one.differences[-1:], *one.crossings]
@@ -76,13 +75,3 @@ def _pair(option: str, text: str | None, between: str = ",") -> tuple[float, flo
     except ValueError:
         raise ConfigError(f"{option} is {text!r}, but must be two numbers with {between!r} between them") from None
     return low, high
-
-
-def _labels(texts: Sequence[str]) -> dict[str, str]:
-    """Return the words of "STRATEGY=WORDS" by strategy; the last sign of equality divides."""
-    from tts.errors import ConfigError
-
-    pairs = [text.rpartition("=") for text in texts]
-    if wrong := next((text for text, pair in zip(texts, pairs, strict=True) if not pair[0]), None):
-        raise ConfigError(f"--label is {wrong!r}, but must be STRATEGY=WORDS", hint="for example --label 'best_of_n | majority=voting'")
-    return {strategy.strip(): words.strip() for strategy, _, words in pairs}

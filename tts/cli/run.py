@@ -147,11 +147,15 @@ def carry_out(
             if batches is not None and ended.unpaid and not ended.interrupted:
                 with ended_by_sigterm(end):
                     ended = _answered(cast("BatchExecutor", prepared.executor), batches, run_cells, ended)
-            if not ended.interrupted:
-                _conclude(opened, ended, is_waited_for=batches is None or batches.files is None)
-                return
-            left = ended.counts.pending + ended.counts.leased
-            warn(f"stopped: {left:,} cells are left; what is done is kept, and the same command goes on from here")
+            if (left := ended.counts.pending + ended.counts.leased) and ended.interrupted:
+                warn(f"stopped: {left:,} cells are left; what is done is kept, and the same command goes on from here")
+            else:
+                try:
+                    _conclude(opened, ended, is_waited_for=batches is None or batches.files is None)
+                except KeyboardInterrupt:
+                    warn("stopped: all cells are done and kept; `tts show` prints their table")
+                else:
+                    return
     raise typer.Exit(INTERRUPTED)
 
 

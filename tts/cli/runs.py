@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,9 @@ Columns = Annotated[
 ]
 
 
+Labels = Annotated[list[str] | None, typer.Option("--label", metavar="STRATEGY=WORDS", help="Words for a strategy; again for others.")]
+
+
 def _trust(context: typer.Context, trusted: bool) -> None:  # noqa: FBT001 - the form of a typer callback
     """Let files of data name code while the command runs."""
     if trusted:
@@ -39,6 +43,16 @@ StoreFile = Annotated[Path | None, typer.Option("--store", metavar="FILE", help=
 def columns_of(text: str | None) -> tuple[str, ...]:
     """Return the column titles of an option."""
     return () if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def labels_of(texts: Sequence[str] | None) -> dict[str, str]:
+    """Return the words of "STRATEGY=WORDS" by strategy; the last sign of equality divides."""
+    from tts.errors import ConfigError
+
+    pairs = [text.rpartition("=") for text in texts or ()]
+    if wrong := next(("=".join(filter(None, pair)) for pair in pairs if not pair[0]), None):
+        raise ConfigError(f"--label is {wrong!r}, but must be STRATEGY=WORDS", hint="for example --label 'best_of_n | majority=voting'")
+    return {strategy.strip(): words.strip() for strategy, _, words in pairs}
 
 
 def runs(
@@ -118,6 +132,7 @@ def show(  # noqa: PLR0913 - the options of the command
     as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, for the package booktabs.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     columns: Columns = None,
+    label: Labels = None,
     export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every result to FILE.parquet, .csv or .jsonl instead.")] = None,
     form: Annotated[
         str | None,
@@ -144,13 +159,13 @@ def show(  # noqa: PLR0913 - the options of the command
         raise ConfigError(f"--form {form} was given without --export, which it is for", hint="add --export FILE")
     found = Study.stored(study, store=store)
     if export is not None:
-        typer.echo(f"{found.export(export, form):,} {'results' if form is None else 'problems with their samples'} in {export}")
+        typer.echo(f"{found.export(export, form):,} {'results' if form is None else 'runs with their samples'} in {export}")
         return
     if samples is not None:
         typer.echo(f"{found.samples(samples):,} samples in {samples}")
         return
     chosen: Form = "csv" if as_csv else "json" if as_json else "latex" if as_latex else "markdown" if as_markdown else "text"
-    text = found.table(chosen, width=table_width(), columns=columns_of(columns)).rstrip("\n")
+    text = found.table(chosen, width=table_width(), columns=columns_of(columns), labels=labels_of(label)).rstrip("\n")
     typer.echo(visible(text) if chosen == "text" else text)
 
 

@@ -234,18 +234,22 @@ class Study(Replayable):
         with self._opened("this is not its final table") as (opened, found):
             return table(opened.results(found.id, drawn=False), rng=np.random.default_rng(SEED))
 
-    def table(self, form: tables.Form = "text", *, width: int = tables.WIDTH, columns: Sequence[str] = ()) -> str:
+    def table(
+        self, form: tables.Form = "text", *, width: int = tables.WIDTH, columns: Sequence[str] = (), labels: Mapping[str, str] | None = None
+    ) -> str:
         """Return the final table as "text", "csv", "json", "markdown" or "latex" (of the package booktabs); see `rows`.
 
         Args:
             form: The form.
             width: The characters of a line of the text. A wider table is divided into blocks of columns.
-            columns: The columns to write, in this order, as the text titles them, such as ("strategy", "budget", "accuracy"); (): all.
+            columns: The columns to write, in this order, as the text titles them, such as ("strategy", "budget", "accuracy"); (): all. In
+                LaTeX these are those of a paper, and a comment names the others.
+            labels: Words in place of strategies; None: none.
 
         Raises:
-            ConfigError: The form or a column is unknown, or columns of CSV or JSON are chosen, which have all.
+            ConfigError: The form, a column or a strategy is unknown, or columns of CSV or JSON are chosen, which have all.
         """
-        return tables.written(self.rows(), form, width, columns)
+        return tables.written(tables.with_labels(self.rows(), labels or {}), form, width, columns)
 
     def to_pandas(self) -> Any:
         """Return the final table as a `pandas.DataFrame`, with the columns of `table("csv")`; see `rows`.

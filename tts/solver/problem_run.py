@@ -397,6 +397,8 @@ class ProblemRun:
             what = "no path came to its end, and rows failed" if written else "every row failed"
             kind = next(iter(search.rows.failures))
             outcome.error = EngineError(f"{what}: {cause_of(kind, search.rows.causes)}", kind=kind, retry_s=search.rows.retry_s)
+            if outcome.stopped_by not in ("interrupted", "budget: seconds"):
+                outcome.stopped_by = what  # whichever way the strategy ended, it has nothing for this reason
 
     async def _attempt(self, search: Search, outcome: SearchOutcome) -> ConfigError | None:
         """Run the strategy, and complete what was held back for; return a mistake before which nothing was spent."""

@@ -438,7 +438,10 @@ def test_progress_says_rate_time_left_spend_accuracy_and_failures():
                 usage=Usage(generated_tokens=1000, usd=0.5),
             )
         )  # fmt: skip
-    assert progress.line() == "15 of 40 · 15.0 a minute · 2 min left · 5,000 tokens · $2.50 · 66.7% right · failed: 1 EngineError"
+    assert (
+        progress.line()
+        == "15 of 40 · 15.0 a minute · 2 min left · 5,000 tokens · $2.50 · 66.7% of the new ones right · failed: 1 EngineError"
+    )
 
 
 def test_results_of_a_study_are_those_of_its_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -26,19 +26,19 @@ from tts.trace.trace import plain_values
 # A result with candidates, and what they were imported from, as `store.bodies.source_in` gives it; {}: they were not imported.
 Sampled = tuple[Result, Mapping[str, Any]]
 _SHARED: Final = frozenset(
-    {"problem", "group", "prompt", "reference", "tests", "dataset", "model", "strategy", "budget", "seed"}
+    {"problem", "group", "prompt", "reference", "tests", "dataset", "model", "strategy", "budget", "seed", "run_answer", "run_correct"}
 )  # of a row
 _GRADE: Final = {True: "C", False: "I", None: "N"}
 
 
 def export_samples(pool: Iterable[Sampled], path: str | Path, form: str, study: str) -> int:
-    """Write recorded samples to a file, and return how many problems there are. An existing file is replaced when all are written.
+    """Write recorded samples to a file, and return how many runs they are of. An existing file is replaced when all are written.
 
     Args:
         pool: The results with recorded candidates.
         path: It ends in .jsonl, for "samples" also in .csv or .parquet, or for "inspect" in .json or .eval.
-        form: "samples": a row a problem, with lists; in .csv and .parquet a row a sample. "lm-eval": `samples_….jsonl` of the harness.
-            "inspect": a log, an epoch a sample.
+        form: "samples": a row a run, with lists and what the run answered; in .csv and .parquet a row a sample. "lm-eval":
+            `samples_….jsonl` of the harness. "inspect": a log, an epoch a sample.
         study: The name of the study, for messages.
 
     Raises:
@@ -80,6 +80,7 @@ def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
     )
     shared = {name: source.get(name) for name in ("prompt", "reference", "tests")}
     run = {"dataset": cell.dataset, "model": cell.model, "strategy": cell.strategy, "budget": dict(cell.budget), "seed": cell.seed}
+    run |= {"run_answer": result.answer, "run_correct": result.right}
     row = {"problem": cell.problem, "group": cell.group, **shared, **run, "answer": [one.answer for one in drawn]}
     row["text"] = source["texts"] if any(text is not None for text in source.get("texts") or ()) else None
     row["thought"] = source.get("thoughts")

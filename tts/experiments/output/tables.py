@@ -18,6 +18,7 @@ from tts.display import grid
 from tts.errors import ConfigError, MissingDependency, unknown_name
 from tts.experiments.analysis.comparing import in_points
 from tts.experiments.analysis.curves import AXES
+from tts.experiments.analysis.names import strategy_of
 from tts.experiments.analysis.pairs import PairedRow
 from tts.experiments.analysis.points import Point
 from tts.experiments.analysis.table import TableRow
@@ -118,15 +119,38 @@ def as_markdown(rows: Rows, titles: Sequence[str] = ()) -> str:
     return facts + ("\n" if facts else "") + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def with_labels(rows: Sequence[TableRow], labels: Mapping[str, str]) -> list[TableRow]:
+    """Return rows with words in place of strategies.
+
+    Args:
+        rows: The rows.
+        labels: The words by strategy, as `strategy_of` reads it.
+
+    Raises:
+        ConfigError: No row has a strategy.
+    """
+    known = {row.strategy for row in rows}
+    words = {strategy_of(name, known): told for name, told in labels.items()}
+    return [dataclasses.replace(row, strategy=words.get(row.strategy, row.strategy)) for row in rows]
+
+
 def as_latex(rows: Rows, titles: Sequence[str] = ()) -> str:
-    """Return rows as a LaTeX table of the package booktabs. Columns with one value in all rows are comments above it."""
+    """Return rows as a LaTeX table of the package booktabs. Columns with one value in all rows are comments above it.
+
+    Args:
+        rows: The rows.
+        titles: The columns; see `written`. None: those that a paper prints, and a comment names the others.
+    """
     if not rows:
         return "% no results yet\n"
     same, varied = _divide(columns(rows, titles))
+    left_out = [] if titles else [title for title in varied if title in _NOT_IN_PAPERS]
+    varied = {title: cells for title, cells in varied.items() if title not in left_out}
     body = [[_latex(cell) for cell in cells] for cells in (list(varied), *zip(*varied.values(), strict=True))]
     head, *rest = [f"{' & '.join(cells)} \\\\" for cells in body]
     sides = "".join("l" if title in _LEFT else "r" for title in varied)
     facts = [f"% {title}: {value}" for title, value in same.items()]
+    facts += [f"% left out, unless columns are named: {', '.join(left_out)}"] if left_out else []
     lines = [*facts, rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule", *rest, r"\bottomrule", r"\end{tabular}"]
     return "\n".join(lines) + "\n"
 
@@ -138,13 +162,16 @@ _LATEX: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 
+_MINUS: Final = re.compile(r"(?<![\w=(.])-(?=[\d.])|(?<= )-(?= )")  # of a number, or between two names; not of a word or a parameter
+
+
 def _escape(found: re.Match[str]) -> str:
     return f"\\{found[0]}"
 
 
 def _latex(cell: str) -> str:
     """Return a cell as LaTeX prints it, whatever a model or data set wrote. A row that begins with a bracket stays a row."""
-    text = "".join(_LATEX.get(sign, sign) for sign in cell)
+    text = _MINUS.sub("$-$", "".join(_LATEX.get(sign, sign) for sign in cell))
     return f"{{{text}}}" if text.startswith("[") else text
 
 
@@ -179,7 +206,8 @@ def written(rows: Rows, form: Form, width: int = WIDTH, titles: Sequence[str] = 
         rows: The rows.
         form: The form.
         width: The characters of a line of the text.
-        titles: The columns, in their order, as the text titles them; "accuracy" stands for "accuracy [95 %]". None: all of them.
+        titles: The columns, in their order, as the text titles them; "accuracy" stands for "accuracy [95 %]". None: all of them,
+            but in LaTeX those that a paper prints.
 
     Raises:
         ConfigError: Another form, an unknown column, or columns of CSV or JSON, which have all.
@@ -310,6 +338,10 @@ _DIGIT: Final = re.compile(r"\d")
 _STAYS: Final = frozenset(  # the results themselves: columns also where all values are equal
     {"accuracy [95 %]", "A right", "B right", "A - B, points [95 %]", "p", "p (Holm)", "McNemar p"}
 )
+_NOT_IN_PAPERS: Final = frozenset(  # of a LaTeX table for which no columns are chosen
+    {"setting", "runs", "reused", "cut short", "cancelled", "lost", "seconds, summed", "model seconds, summed", "stopped by", "failed rows",
+     "failed runs", "errors", "notes"}
+)  # fmt: skip
 _TIMED: Final = frozenset({"seconds, summed"})  # a column of any two rows, since times are equal by chance
 _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "data set": lambda row: row.dataset,

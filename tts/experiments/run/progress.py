@@ -71,7 +71,7 @@ class Progress:
         if self._usd:
             parts.append(f"${self._usd:,.2f}")
         if self._judged:
-            parts.append(f"{self._right / self._judged:.1%} right")
+            parts.append(f"{self._right / self._judged:.1%} {'of the new ones ' if self.done > self.finished else ''}right")
         if self.elsewhere:
             parts.append(f"waiting for {self.elsewhere:,} cells that other runs hold, or held when they were killed")
         if self._failures:

@@ -11,8 +11,6 @@ from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.types import Candidate
 
-_MANY = 4  # samples that may be left over without a word
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Single(Strategy):
@@ -41,6 +39,6 @@ class Single(Strategy):
             SearchEnded: the budget would pay several more samples, which the reason says.
         """
         made = await search.complete([search.root], n=1, temperature=self.temperature)
-        if (search.affordable_samples() or 0) >= _MANY:
+        if (search.affordable_samples() or 0) > 1:  # it is 1 at least
             raise SearchEnded("single draws one sample")
         return made
