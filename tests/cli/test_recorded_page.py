@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.experiments.trials import diff, trajectory, trial
 from tts.verifiers.code.sandbox import why_not
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "recorded.md"
@@ -34,6 +35,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = ["def f(x):\n    return x + 1", "def f(x):\n    return 1 + x", "def f(x):\n    return x", "def f(x):\n    return 2"]
     tested = {"problem": "p", "tests": "assert f(1) == 2\nassert f(5) == 6", "written_tests": ["assert f(1) == 2", "assert f(2) == 3"]}
     Path("programs.jsonl").write_text(json.dumps({**tested, "text": programs}))
+    trial(Path("jobs/2026-01-02__03-04-05"), "dates__a")
+    trajectory(Path("runs/dates/dates.traj.json"), diff("new"), instance_id="dates")
     Path("logs").mkdir()
     sample = {"id": 1, "epoch": 1, "input": "2 + 2?", "target": "4", "scores": {"match": {"value": "C"}}}
     output = {"choices": [{"message": {"content": "4"}, "stop_reason": "stop"}], "completion": "4"}
@@ -46,7 +49,7 @@ def test_every_command_of_the_page_runs(tts, files):
     if not PAGE.is_file():
         pytest.skip("the documents are no part of the wheel")
     commands = re.findall(r"^(tts .+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(commands) == 11
+    assert len(commands) == 13
     if why_not():
         commands = [command for command in commands if "programs" not in command]
     for command in commands:

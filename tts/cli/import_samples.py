@@ -14,7 +14,9 @@ from tts.display import visible
 def import_samples(  # noqa: PLR0913 - the options of the command
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILES…", help="JSON, JSON lines, CSV or Parquet; samples of lm-evaluation-harness; logs of Inspect."),
+        typer.Argument(
+            metavar="FILES…", help="JSON, JSON lines, CSV, Parquet; samples of lm-evaluation-harness; logs of Inspect; trials of agents."
+        ),
     ],
     *,
     name: Annotated[str | None, typer.Option(help="Of the pool; else the first file's name.")] = None,
@@ -25,7 +27,7 @@ def import_samples(  # noqa: PLR0913 - the options of the command
         ),
     ] = None,
     form: Annotated[
-        str | None, typer.Option(help="jsonl, json, csv, parquet, lm-eval or inspect; else by each file's name and content.")
+        str | None, typer.Option(help="jsonl, json, csv, parquet, lm-eval, inspect, atif or mini-swe-agent; else by name and content.")
     ] = None,
     rows: Annotated[str | None, typer.Option(help="The member of a JSON object that has the rows; else its only list.")] = None,
     filter: Annotated[str | None, typer.Option(help="Of lm-evaluation-harness; else the first.")] = None,  # noqa: A002 - its word

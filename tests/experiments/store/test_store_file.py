@@ -299,7 +299,7 @@ def test_a_result_that_was_changed_is_found(path, change):
 
 
 def test_any_overwritten_page_of_results_is_found(path):
-    """Each page that holds results or traces, overwritten in its middle."""
+    """Each page that holds results or traces, overwritten in its middle. A page that is not full has nothing there."""
     finished(path, 300)
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -310,6 +310,8 @@ def test_any_overwritten_page_of_results_is_found(path):
     assert len(pages) > 5
     for place in pages:
         middle = place * size + size // 2
+        if not any(content[middle : middle + 200]):
+            continue
         path.write_bytes(content[:middle] + b"x" * 200 + content[middle + 200 :])
         try:
             found = checked(path).ok

@@ -18,7 +18,7 @@ import numpy as np
 
 from tts.experiments.analysis.curves import Floats, Whole
 from tts.experiments.analysis.pools import ProblemPool
-from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, ReplayOutcome
+from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, ReplayOutcome, usd_of
 from tts.experiments.analysis.scoring_cost import cost_of, mean_costs
 from tts.randomness import generator, hash64
 from tts.search.needs import needs_of
@@ -97,6 +97,7 @@ class RunMeans(NamedTuple):
     generated_tokens: float
     verifier_tokens: float
     path_tokens: float
+    usd: float
 
 
 _UNKNOWN: Final = RunMeans(*[math.nan] * len(RunMeans._fields))
@@ -118,10 +119,11 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
         averaged = closed(pool, selection, reading)
         scoring = mean_costs(pool.drawn, reading.sizes) if verified else np.zeros(len(reading.sizes))
         tokens = [drawn.tokens for drawn in pool.drawn]
+        usd = float(np.mean([usd_of(drawn) for drawn in pool.drawn]))
         mean, longest = float(np.mean(tokens)), max_at_k(tokens, reading.sizes)
         columns = (reading.sizes, averaged.value.tolist(), averaged.error.tolist(), scoring.tolist(), longest.tolist())
         return [
-            _UNKNOWN if math.isnan(right) else RunMeans(right, error, n, n * mean, cost, path)
+            _UNKNOWN if math.isnan(right) else RunMeans(right, error, n, n * mean, cost, path, n * usd)
             for n, right, error, cost, path in zip(*columns, strict=True)
         ]
     outcomes = partial(_measured, pool, plan) if isinstance(plan, Measure) else RecordedSearch(pool, plan).prefixes
@@ -137,9 +139,9 @@ def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
     """Return the means of runs at one size. exact: whether these are all possible runs, so that `error` is 0."""
     if len(outcomes) == 1:
         (o,) = outcomes
-        costs = (o.samples, o.generated_tokens, o.verifier_tokens, o.path_tokens)
+        costs = (o.samples, o.generated_tokens, o.verifier_tokens, o.path_tokens, math.nan if o.usd is None else o.usd)
         return RunMeans(float(o.right or 0), 0.0, *map(float, costs))
-    table = np.array([[o.right, o.samples, o.generated_tokens, o.verifier_tokens, o.path_tokens] for o in outcomes], np.float64)
+    table = np.array([[o.right, o.samples, o.generated_tokens, o.verifier_tokens, o.path_tokens, o.usd] for o in outcomes], np.float64)
     error = 0.0 if exact else float(table[:, 0].std(ddof=1)) / math.sqrt(len(outcomes))
     right, *costs = table.mean(axis=0).tolist()
     return RunMeans(right, error, *costs)
@@ -178,8 +180,9 @@ def _measured(pool: ProblemPool, measure: Measure, order: Sequence[int], counts:
     for count in counts:
         drawn = [pool.drawn[i] for i in order[:count]]
         tokens = [one.tokens for one in drawn]
+        dollars = sum(one.usd for one in drawn if one.usd is not None) if all(one.usd is not None for one in drawn) else None
         value = measure.of_run(sum(one.right is True for one in drawn) / len(drawn)) if drawn else 0.0
-        outcomes.append(ReplayOutcome(None, value, len(drawn), sum(tokens), 0, max(tokens, default=0), "done"))
+        outcomes.append(ReplayOutcome(None, value, len(drawn), sum(tokens), 0, max(tokens, default=0), "done", dollars))
     return outcomes
 
 

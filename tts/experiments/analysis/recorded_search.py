@@ -47,6 +47,7 @@ class ReplayOutcome:
         samples: drawn.
         generated_tokens, verifier_tokens: the cost of these, and of the scores that were read.
         path_tokens: of the longest sample that was drawn: what is waited for where all are written at once.
+        usd: The dollars that the samples cost, as their source states them; None: they are not known.
         stopped_by: the stop rule's reason, or "done".
     """
 
@@ -57,6 +58,7 @@ class ReplayOutcome:
     verifier_tokens: float
     path_tokens: int
     stopped_by: str
+    usd: float | None = None
 
 
 class RecordedSearch:
@@ -110,7 +112,8 @@ class RecordedSearch:
         end, stop = self._stop(candidates) if candidates else (len(order), None)
         leaders = self._leaders(order[:end]) if type(self.selection) is Majority else None
         tokens = [self.pool.drawn[i].tokens for i in order[:end]]
-        spent = list(zip(accumulate(tokens, initial=0), accumulate(tokens, max, initial=0), strict=True))
+        dollars = accumulate((usd_of(self.pool.drawn[i]) for i in order[:end]), initial=0.0)
+        spent = list(zip(accumulate(tokens, initial=0), accumulate(tokens, max, initial=0), dollars, strict=True))
         found: dict[int, ReplayOutcome] = {}
         for count in dict.fromkeys(min(count, end) for count in counts if count < end or stop is None):
             found[count] = self._outcome(order[:count], candidates, None, leaders, spent[count])
@@ -135,19 +138,20 @@ class RecordedSearch:
         candidates = self._candidates(ends)
         count, stop = self._stop(candidates)
         longest = max((drawn[i].tokens for i in ends[:count]), default=0)
-        spent = sum(min(drawn[i].tokens, longest) for i in ends) if stop is not None else sum(drawn[i].tokens for i in ends)
-        outcome = self._outcome(ends[:count], candidates, stop, None, (spent, longest))
+        written = {i: min(drawn[i].tokens, longest) if stop is not None else drawn[i].tokens for i in ends}
+        dollars = sum(usd_of(drawn[i]) * (tokens / drawn[i].tokens if drawn[i].tokens else 1.0) for i, tokens in written.items())
+        outcome = self._outcome(ends[:count], candidates, stop, None, (sum(written.values()), longest, dollars))
         return dataclasses.replace(outcome, samples=len(order))
 
     def _outcome(
         self, order: Sequence[int], candidates: Sequence[Candidate], stop: StopDecision | None, leaders: Sequence[str | None] | None,
-        tokens: tuple[int, int],
+        spent: tuple[int, int, float],
     ) -> ReplayOutcome:  # fmt: skip
         """Return the outcome where the samples of an order are drawn.
 
         Args:
             leaders: The majority's answer after each of them.
-            tokens: Their sum, and the longest.
+            spent: Their tokens, those of the longest, and their dollars.
         """
         asked: set[int] = set(order) if self._judged else set()
         answer, first = None if stop is None else stop.answer, None
@@ -163,9 +167,10 @@ class RecordedSearch:
             answer=answer,
             right=answer is not None and self._verdict(answer, order, first),
             samples=len(order),
-            generated_tokens=tokens[0],
+            generated_tokens=spent[0],
             verifier_tokens=cost_of(self.pool.drawn, asked) if asked else 0,
-            path_tokens=tokens[1],
+            path_tokens=spent[1],
+            usd=None if math.isnan(spent[2]) else spent[2],
             stopped_by="done" if stop is None else stop.reason,
         )
 
@@ -232,6 +237,11 @@ class RecordedSearch:
                 if (verdict := self._stopping.should_stop(seen)) is not None:
                     return len(seen), verdict
         return len(candidates), None
+
+
+def usd_of(drawn: RecordedSample) -> float:
+    """Return the dollars that a sample cost; NaN: they are not known."""
+    return math.nan if drawn.usd is None else drawn.usd
 
 
 def _judged(pool: ProblemPool, rule: StopRule | None) -> list[dict[str, float]]:

@@ -94,7 +94,7 @@ def replay(  # noqa: PLR0913 - the options of a replay
         by_group: whether each group of problems has its own curve.
         seed: for random subsets and intervals.
         shared: whether `auto` divides one total among the problems, whose mean is the size. Other strategies have the size for each.
-        prices: for costs in dollars; None: there are none.
+        prices: For costs in dollars; None: those that the samples' source states, if it states all.
 
     Raises:
         ConfigError: there is nothing to replay; a strategy is neither best_of_n nor auto, names its n, or has another sampling; a score
@@ -208,10 +208,13 @@ def _replay(
     with np.errstate(invalid="ignore"):  # 0 / 0: no run of a problem at a point
         by_problem = _sum(np.nan_to_num(means), at, len(problems)) / runs[:, :, None]
         errors = np.sqrt(_sum(np.nan_to_num(means[:, :, 1]) ** 2, at, len(problems))) / runs
-    _, _, samples, generated, verifier, path = np.nanmean(by_problem, axis=0).T
+    usd_known = known & ~np.isnan(means[:, :, -1])
+    _, _, samples, generated, verifier, path, usd = np.nanmean(by_problem, axis=0).T
     costs = {
         "samples": samples, "generated_tokens": generated, "verifier_tokens": verifier, "tokens": generated + verifier, "path_tokens": path,
     }  # fmt: skip
+    if prices is None and (usd_known == known).all():
+        costs["usd"] = usd
     if prices is not None:
         prompts = _sum(np.array([pool.prompt_tokens for pool in pools]), at, len(problems)) / np.bincount(at)  # [P]
         read = np.nanmean(by_problem[:, :, 2] * prompts[:, None], axis=0)

@@ -241,6 +241,7 @@ class Building:
                 steps={**row.steps, **outcomes[i]},
                 outcomes=row.outcomes,
                 given=row.correct,
+                usd=row.usd,
             )
             for i, row in enumerate(rows)
         )

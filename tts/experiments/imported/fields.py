@@ -30,6 +30,7 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "reference": ("reference", "target", "gold", "gt", "ground_truth", "gt_answer", "gold_answer"),
     "correct": ("correct", "right", "is_correct", "is_corrects"),
     "tokens": ("tokens", "num_tokens", "completion_tokens"),
+    "usd": ("usd", "cost_usd"),
     "scores": ("scores", "score", "reward"),
     "steps": ("steps", "step_scores"),
     "outcomes": ("outcomes",),
@@ -76,6 +77,7 @@ class SampleRow:
         compared: An answer of the source that is only compared with the one that the task extracts.
         correct: The source's verdict.
         tokens: The number of generated tokens.
+        usd: The dollars that the sample cost.
         scores: The score of the whole by verifier role; NaN: unknown.
         steps: The score of each step, by role.
         outcomes: The outcome of each test, by role.
@@ -98,6 +100,7 @@ class SampleRow:
     reference: str | None = None
     correct: bool | None = None
     tokens: int | None = None
+    usd: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
     steps: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     outcomes: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
@@ -342,6 +345,7 @@ def _sample(values: Mapping[str, Any], place: str) -> SampleRow:
         reference=answer_in(values, "reference"),
         correct=_verdict(values.get("correct"), "correct"),
         tokens=None if values.get("tokens") in (_UNKNOWN, str(_UNKNOWN)) else whole_number(values.get("tokens"), "tokens"),
+        usd=dollars(values.get("usd"), "usd"),
         scores={**{role: found[-1] if found else math.nan for role, found in stepwise.items()}, **whole},
         steps=stepwise,
         outcomes={role: _numbers(value, role) for role, value in outcomes.items()},
@@ -424,6 +428,27 @@ def whole_number(value: Any, name: str) -> int | None:
         raise BadRow(f"its {name} is {shown(value)}, but must be a whole number of at least 0")
     if number > _MOST:
         raise BadRow(f"its {name} is {shown(value)}, but must be at most {_MOST:,}")
+    return number
+
+
+def dollars(value: Any, name: str) -> float | None:
+    """Return what a sample cost; None: it is not given.
+
+    Args:
+        value: What the source states.
+        name: Its field.
+
+    Raises:
+        BadRow: It is no number of at least 0.
+    """
+    if value is None or value == "":
+        return None
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not 0 <= number <= _MOST:
+        raise BadRow(f"its {name} is {shown(value)}, but must be dollars, a number of at least 0")
     return number
 
 

@@ -11,6 +11,7 @@ from tts.errors import ConfigError, unknown_name
 from tts.experiments.datasets.files import read_csv
 from tts.experiments.datasets.parquet import read_parquet
 from tts.experiments.datasets.rows import BadRow, PlacedRow
+from tts.experiments.imported.agent_trials import is_trajectory, read_atif, read_mini_swe_agent
 from tts.experiments.imported.fields import Names, SampleFields, SampleRow
 from tts.experiments.imported.inspect_logs import is_inspect, read_inspect
 from tts.experiments.imported.json_rows import first_character, read_json_object, read_json_rows
@@ -21,10 +22,10 @@ Reader = Callable[[Path, Source, SourceFacts], Iterator[SampleRow]]
 
 
 def samples_in(path: str | Path, source: Source, facts: SourceFacts) -> Iterator[SampleRow]:
-    """Yield the samples of a file.
+    """Yield the samples of a file, or of a folder of trials.
 
     Args:
-        path: of the file.
+        path: of the file or the folder.
         source: how it is read.
         facts: collects what it states beside its samples.
 
@@ -79,7 +80,7 @@ def check_used(source: Source, forms: Collection[str]) -> None:
     Raises:
         ConfigError: there is one.
     """
-    plain = [form for form in FORMS if form not in ("lm-eval", "inspect")]
+    plain = [form for form in FORMS if form not in ("lm-eval", "inspect", "atif", "mini-swe-agent")]
     for name, given, of in (
         ("filter", source.filter, ["lm-eval"]),
         ("metric", source.metric, ["lm-eval"]),
@@ -96,6 +97,8 @@ def check_used(source: Source, forms: Collection[str]) -> None:
 
 def _form(file: Path) -> str:
     """Return the form of a file by its ending, and of JSON by its beginning."""
+    if file.is_dir() or is_trajectory(file):
+        return "mini-swe-agent" if is_trajectory(file) or any(map(is_trajectory, file.rglob("*.json"))) else "atif"
     ending = file.suffix.lower()
     if ending not in _ENDINGS:
         hint = "or name its form, such as jsonl (--form)"
@@ -142,6 +145,8 @@ FORMS: Final[Mapping[str, Reader]] = {
     "parquet": _plain(lambda file, _: read_parquet(file)),
     "lm-eval": read_lm_eval,
     "inspect": read_inspect,
+    "atif": read_atif,
+    "mini-swe-agent": read_mini_swe_agent,
 }
 _PACKED: Final = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
 _PICKLES: Final = (".pkl", ".pickle", ".pt", ".pth")

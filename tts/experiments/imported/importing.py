@@ -169,11 +169,13 @@ class Import:
             self._check_agreement()
 
     def _choose_task(self) -> str:
-        """Return the task that the references call for, and say so.
+        """Return the task that the sources state, or that the references call for, and say so.
 
         Raises:
             ConfigError: they are of several kinds; the hint has the option to add.
         """
+        if self.facts.tasks:
+            return next(iter(self.facts.tasks)) if len(self.facts.tasks) == 1 else "text"
         try:
             choice = choose_task(self.report.references, "the file")
         except ConfigError as failure:
@@ -269,10 +271,11 @@ def _imported(samples: ProblemSamples, settings: ImportSettings, model: str, ver
     }  # fmt: skip
     place = f"the samples of the problem {shown(str(samples.problem.id))}"
     body = pack(place, json.dumps(source).encode("ascii"))
+    dollars = [one.usd for one in drawn if one.usd is not None]
     usage = Usage(
         prompt_tokens=samples.prompt_tokens * len(drawn),
         generated_tokens=sum(one.tokens for one in drawn), verifier_tokens=sum(one.verifier_tokens for one in drawn), samples=len(drawn),
-        flops=None, usd=None, estimated=samples.estimated,
+        flops=None, usd=sum(dollars) if len(dollars) == len(drawn) else None, estimated=samples.estimated,
     )  # fmt: skip
     cell = Cell(
         key="", dataset=settings.name, problem=str(samples.problem.id), group=samples.group, model=model,

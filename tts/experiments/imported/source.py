@@ -45,6 +45,7 @@ class SourceFacts:
         notes: What holds for samples, with their number.
         models: The models that wrote the samples, as logs name them.
         forms: The forms of the files.
+        tasks: The tasks of samples whose source needs no reference to show it.
         layouts: The programs whose layout the rows have.
         meanings: The fields that were read, by meaning, in the order in which they were met.
         seen: The fields that rows have.
@@ -55,6 +56,7 @@ class SourceFacts:
     notes: Counter[str] = field(default_factory=Counter[str])
     models: dict[str, None] = field(default_factory=dict[str, None])
     forms: set[str] = field(default_factory=set[str])
+    tasks: set[str] = field(default_factory=set[str])
     layouts: dict[str, None] = field(default_factory=dict[str, None])
     meanings: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
     seen: dict[str, None] = field(default_factory=dict[str, None])
@@ -64,6 +66,11 @@ class SourceFacts:
     def add_meaning(self, meaning: str, name: str) -> None:
         """Note that a field was read for a meaning."""
         self.meanings.setdefault(meaning, {})[name] = None
+
+    def add_meanings(self, **names: str) -> None:
+        """Note the field of each meaning."""
+        for meaning, name in names.items():
+            self.add_meaning(meaning, name)
 
     def lines(self) -> list[str]:
         """Return which fields were read for which meaning, and which were not read."""

@@ -86,6 +86,8 @@ def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
     row["thought"] = source.get("thoughts")
     row["correct"] = [one.right if one.given is None else one.given for one in drawn]
     row["tokens"] = [one.tokens for one in drawn]
+    if any(one.usd is not None for one in drawn):
+        row["usd"] = [one.usd for one in drawn]
     row["truncated"] = [one.status == "truncated" for one in drawn]
     row["verifier_tokens"] = [one.verifier_tokens for one in drawn]
     if any(one.like is not None for one in drawn):

@@ -56,6 +56,7 @@ class RecordedSample:
         shared: tokens of these steps, which the verifier did not read again.
         same: the first earlier candidate with the same text; None: there is none.
         given: the verdict of the source that the sample was imported from; None: it gave none.
+        usd: The dollars that it cost, as its source states them; None: they are not known.
         scores: by verifier role, of the whole, aggregated as the verifier states.
         steps: by verifier role, of each step, where given.
         outcomes: by verifier role, of each test that the verifier ran: 1 where it passed, else 0; NaN: unknown.
@@ -71,6 +72,7 @@ class RecordedSample:
     shared: int = 0
     same: int | None = None
     given: bool | None = None
+    usd: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
     steps: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     outcomes: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])

@@ -1,0 +1,267 @@
+"""Recorded trials of agents: folders of Harbor, whose trajectories have the form ATIF, and trajectories of mini-swe-agent.
+
+| form | a problem | a sample | verdict | tokens and dollars |
+|---|---|---|---|---|
+| ATIF | `task_name` | a folder with `result.json` and `agent/trajectory.json` | the reward | of the whole, else sums over steps |
+| mini-swe-agent | `instance_id`, else its first message | a file `….traj.json` | none | `usage` of each response; `instance_cost` |
+
+A step is a turn of the agent; their number is reported. The text of a trial is what the agent said last, and after it its patch, where it
+submitted one. Prompts of trials with an id are not kept, as agents write their surroundings into them.
+
+A reward of 0 or 1 is the verdict, another one the score of "main". Of several rewards, `reward` counts, or else the first. The others are
+scores by their names. Harbor's trials that failed before the agent or the tests came to an end are left out, and counted.
+
+Sources: the models of ATIF 1.0 to 1.7 and of a trial's result in Harbor; the files that mini-swe-agent 1 and 2 save.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+from tts.characters import in_whole_characters
+from tts.errors import ConfigError, shown
+from tts.experiments.datasets.rows import BadRow
+from tts.experiments.datasets.unpacking import read_bounded
+from tts.experiments.imported.fields import SampleRow, dollars, whole_number
+from tts.experiments.imported.source import Source, SourceFacts
+from tts.tasks.patch import format_turn
+
+_ATIF: Final = "ATIF-v1."
+_MINI: Final = "mini-swe-agent-1"
+_LATE: Final = "AgentTimeoutError"
+_SUBMITTED: Final = "Submitted"
+_PATCH: Final = "diff --git "
+
+
+def is_trajectory(file: Path) -> bool:
+    """Whether a file has the name of a trajectory of mini-swe-agent."""
+    return file.name.endswith(".traj.json")
+
+
+def read_atif(path: Path, source: Source, facts: SourceFacts) -> Iterator[SampleRow]:
+    """Yield the trials in a folder of Harbor: that of a trial, of a job, or of several jobs.
+
+    Args:
+        path: The folder, or the `result.json` of a trial.
+        source: Not used.
+        facts: Collects what the trials state.
+
+    Raises:
+        ConfigError: There is no trial, or one is of another form.
+    """
+    del source
+    facts.tasks.add("text")
+    trials = list(_trials(path if path.is_dir() else path.parent))
+    if not trials:
+        raise ConfigError(f"{path}: it has no trial of Harbor, a folder with result.json", hint="name the folder of a trial or a job")
+    for file, result in sorted(trials, key=lambda trial: str(trial[1].get("started_at") or "")):
+        with _Placed(file):
+            row = _trial(file, result, facts)
+        if row is None:
+            facts.notes["trials failed, and are left out"] += 1
+        else:
+            yield row
+    facts.add_meanings(problem="task_name", sample="trial_name", text="steps", correct="rewards", tokens="metrics", usd="cost_usd")
+
+
+def read_mini_swe_agent(path: Path, source: Source, facts: SourceFacts) -> Iterator[SampleRow]:
+    """Yield the trajectories of mini-swe-agent in a folder, or the one of a file.
+
+    Args:
+        path: The folder or the file.
+        source: Not used.
+        facts: Collects what the trajectories state.
+
+    Raises:
+        ConfigError: There is no trajectory, or one is of another form.
+    """
+    del source
+    files = sorted(file for file in path.rglob("*.json") if is_trajectory(file)) if path.is_dir() else [path]
+    if not files:
+        raise ConfigError(f"{path}: it has no trajectory of mini-swe-agent, a file ….traj.json", hint="name the folder of its output")
+    for file in files:
+        with _Placed(file):
+            yield _mini_trajectory(file, _read(file), facts)
+    facts.add_meanings(problem="instance_id", text="submission", tokens="usage", usd="instance_cost")
+
+
+class _Placed:
+    """Names the file in which a value is of another form than its program writes."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> None:
+        if isinstance(failure, BadRow):
+            raise ConfigError(f"{self._file}: {failure}") from None
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    """Return the JSON object in a file.
+
+    Raises:
+        ConfigError: It is no JSON, no object, or too large.
+    """
+    try:
+        with file.open("rb") as stream:
+            value = json.loads(read_bounded(str(file), stream))
+    except (ValueError, RecursionError) as failure:
+        if isinstance(failure, ConfigError):
+            raise
+        raise ConfigError(f"{file}: it is no JSON: {failure}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{file}: it is no JSON object, but {shown(value)}")
+    return cast("dict[str, Any]", value)
+
+
+def _trials(folder: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Yield the results of the trials in a folder, with their files. Nothing is looked for within a trial."""
+    file = folder / "result.json"
+    result = _read(file) if file.is_file() else {}
+    if "trial_name" in result:
+        yield file, result
+        return
+    for inner in sorted(folder.iterdir()):
+        if inner.is_dir() and not inner.is_symlink():
+            yield from _trials(inner)
+
+
+def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleRow | None:
+    """Return a trial of Harbor; None: it failed."""
+    failed = _mapping(result, "exception_info")
+    rewards = _rewards(_mapping(result, "verifier_result"))
+    log = file.parent / "agent" / "trajectory.json"
+    if failed and (not rewards or not log.is_file()):
+        return None
+    if not log.is_file():
+        raise BadRow("its trial has no agent/trajectory.json; run an agent that writes ATIF, or leave the trial out")
+    trajectory = _read(log)
+    with _Placed(log):
+        version = trajectory.get("schema_version")
+        if not (isinstance(version, str) and version.startswith(_ATIF)):
+            raise BadRow(f"its schema_version is {shown(version)}, but must begin with {_ATIF}")
+        steps = _mappings(trajectory, "steps")
+        turns = [step for step in steps if step.get("source") == "agent"]
+        final, used = _mapping(trajectory, "final_metrics"), _mapping(result, "agent_result")
+        tokens = _total(final, "total_completion_tokens", turns, "completion_tokens", used, "n_output_tokens")
+        cost = _total(final, "total_cost_usd", turns, "cost_usd", used, "cost_usd")
+        agent = _mapping(trajectory, "agent")
+        said = [text for turn in turns if (text := _plain(turn.get("message"))).strip()]
+    facts.models["/".join(str(agent[name]) for name in ("name", "model_name") if agent.get(name)) or "recorded"] = None
+    facts.notes["steps of agents"] += len(turns)
+    scores = dict(list(rewards.items())[1:])
+    verdict = next(iter(rewards.values()), None)
+    if verdict is not None and verdict not in (0.0, 1.0):
+        scores["main"] = verdict
+    return SampleRow(
+        place=str(file),
+        problem=_name(result, "task_name"),
+        sample=_name(result, "trial_name"),
+        text=said[-1] if said else "",
+        correct=bool(verdict) if verdict in (0.0, 1.0) else None,
+        tokens=None if tokens is None else whole_number(tokens, "count of completion tokens"),
+        usd=dollars(cost, "cost_usd"),
+        scores=scores,
+        truncated=failed.get("exception_type") == _LATE,
+    )
+
+
+def _rewards(told: Mapping[str, Any]) -> dict[str, float]:
+    """Return the rewards of a trial by their names, the one that counts first."""
+    rewards = dict(_mapping(told, "rewards")) or ({"reward": told["reward"]} if told.get("reward") is not None else {})
+    for name, reward in rewards.items():
+        if type(reward) not in (int, float) or not abs(reward) < float("inf"):
+            raise BadRow(f"its reward {name!r} is {shown(reward)}, but must be a finite number")
+    first = ["reward"] if "reward" in rewards else []
+    return {name: float(rewards[name]) for name in dict.fromkeys([*first, *rewards])}
+
+
+def _total(final: Mapping[str, Any], whole: str, turns: Sequence[Mapping[str, Any]], part: str, used: Mapping[str, Any], last: str) -> Any:
+    """Return what the whole states, else the sum over turns, else what the result states; None: none does."""
+    if final.get(whole) is not None:
+        return final[whole]
+    parts: list[Any] = [_mapping(turn, "metrics").get(part) for turn in turns]
+    if parts and all(type(each) in (int, float) for each in parts):
+        return sum(parts)
+    return used.get(last)
+
+
+def _mini_trajectory(file: Path, log: Mapping[str, Any], facts: SourceFacts) -> SampleRow:
+    """Return a trajectory of mini-swe-agent."""
+    version = log.get("trajectory_format")
+    if not (isinstance(version, str) and version.startswith(_MINI)):
+        raise BadRow(f"its trajectory_format is {shown(version)}, but must begin with {_MINI}")
+    info, messages = _mapping(log, "info"), _mappings(log, "messages")
+    submission = info.get("submission") or ""
+    if not isinstance(submission, str):
+        raise BadRow(f"its submission is {shown(submission)}, but must be a text")
+    turns = [message for message in messages if message.get("role") == "assistant" or message.get("object") == "response"]
+    asked = next((_plain(message.get("content")) for message in messages if message.get("role") == "user"), "")
+    instance = log.get("instance_id") or info.get("instance_id")
+    if instance is None and not asked:
+        raise BadRow("it has neither an instance_id nor a message of the user, so that its problem is not known")
+    is_patch = submission.lstrip().startswith(_PATCH)
+    if submission.strip():
+        facts.tasks.add("patch" if is_patch else "text")
+    facts.models[str(_mapping(_mapping(info, "config"), "model").get("model_name") or "mini-swe-agent")] = None
+    facts.notes["steps of agents"] += len(turns)
+    said = next((text for turn in reversed(turns) if (text := _plain(turn.get("content"))).strip()), "")
+    ended = info.get("exit_status")
+    return SampleRow(
+        place=str(file),
+        problem=None if instance is None else in_whole_characters(str(instance)),
+        prompt=None if instance is not None else asked,
+        text=format_turn(said, submission.lstrip(), is_last=True) if is_patch else submission,
+        tokens=_mini_tokens(turns),
+        usd=dollars(_mapping(info, "model_stats").get("instance_cost"), "instance_cost"),
+        truncated=ended is not None and ended != _SUBMITTED,
+    )
+
+
+def _mini_tokens(turns: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the tokens that the responses state; None: one states none."""
+    total = 0
+    for turn in turns:
+        usage = _mapping(_mapping(_mapping(turn, "extra"), "response"), "usage") or _mapping(turn, "usage")
+        tokens = whole_number(usage.get("completion_tokens", usage.get("output_tokens")), "usage")
+        if tokens is None:
+            return None
+        total += tokens
+    return total if turns else None
+
+
+def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a member that is an object; an empty one where it is null or missing."""
+    found = value.get(name)
+    if found is not None and not isinstance(found, dict):
+        raise BadRow(f"its {name} is {shown(found)}, but must be an object")
+    return cast("dict[str, Any]", found or {})
+
+
+def _mappings(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Return a member that is a list of objects."""
+    found = value.get(name)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in cast("list[Any]", found)):
+        raise BadRow(f"its {name} is {shown(found)}, but must be a list of objects")
+    return cast("list[Mapping[str, Any]]", found)
+
+
+def _name(value: Mapping[str, Any], name: str) -> str:
+    found = value.get(name)
+    if not isinstance(found, str) or not found.strip():
+        raise BadRow(f"its {name} is {shown(found)}, but must be a text")
+    return in_whole_characters(found)
+
+
+def _plain(content: Any) -> str:
+    """Return the text of a message, whose content may be a list of parts."""
+    if isinstance(content, list):
+        parts = [part for part in cast("list[Any]", content) if isinstance(part, dict)]
+        content = "\n".join(str(part["text"]) for part in parts if isinstance(part.get("text"), str))
+    return content if isinstance(content, str) else ""
