@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tts.backends.base import Sampling as Sampling
     from tts.backends.function import Answer as Answer
     from tts.backends.function import Ask as Ask
-    from tts.backends.workspace.backend import Workspace as Workspace
     from tts.budget.account import Account as Account
     from tts.budget.budget import Budget as Budget
     from tts.errors import BudgetExceeded as BudgetExceeded
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from tts.search.strategies import BestOfN as BestOfN
     from tts.search.strategies import Single as Single
     from tts.search.strategies import self_consistency as self_consistency
+    from tts.serve.leases.workspace import Workspace as Workspace
     from tts.solver import telemetry as telemetry
     from tts.solver.api import asolve as asolve
     from tts.solver.api import asolve_many as asolve_many

@@ -17,7 +17,7 @@ BACKENDS = Registry(
         "toy": "tts.backends.toy.backend:ToyBackend",
         "transformers": "tts.backends.transformers.backend:TransformersBackend",
         "vllm": "tts.backends.vllm.backend:VLLMBackend",
-        "workspace": "tts.backends.workspace.backend:Workspace",
+        "workspace": "tts.backends.workspace.backend:AgentRuns",
     },
 )
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, cast
 
@@ -266,6 +266,7 @@ class SampleRequest:
         tops: Whether `Sample.tops` are wanted.
         rereads: whether a row whose reply broke may read its input again within its grant; grants of flops and usd cover one reading.
         limited: Whether tokens, or what is paid by them, are limited: then a row that nothing was seen of is charged its whole grant.
+        lease: The flops and dollars that each row may spend, in whole units, where rows are programs (`BackendMetadata.programs`).
     """
 
     handle: Any
@@ -278,6 +279,7 @@ class SampleRequest:
     sampling_logprobs: bool = False
     tops: bool = False
     limited: bool = True
+    lease: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,8 @@ class BackendMetadata:
             names backends that have the capability.
         target: What answers are applied to (`Solution.apply`); None: they change nothing.
         task: The name of the task that problems have where nobody names one; None: that of the model's record, or free text.
+        programs: The most rows at once, where a row is a program that calls models within a lease (`SampleRequest.lease`); 0: rows are
+            written token by token.
         notes: Returns what a solution should say about its costs, given its usage, in one line each: why rows were charged by estimates.
     """
 
@@ -85,6 +87,7 @@ class BackendMetadata:
     capability_hint: Callable[[str], str | None] | None = None
     target: PatchTarget | None = None
     task: str | None = None
+    programs: int = 0
     notes: Callable[[Usage], Sequence[str]] = lambda _usage: ()
 
 

@@ -33,7 +33,7 @@ from tts.backends.reads import cancelled_and_done, changed
 from tts.blame import Blame
 from tts.budget.account import Account, Exhausted, Lease
 from tts.budget.budget import RowCost
-from tts.budget.ledger import Call, sum_known
+from tts.budget.ledger import Amounts, Call, sum_known
 from tts.errors import EngineError, shown
 from tts.randomness import MAIN_WORD, SCRATCH_WORD, child_stream
 from tts.search.costs import Costs
@@ -73,6 +73,7 @@ class RowCall:
         sampling_logprobs: Whether `Sample.sampling_logprobs` are wanted.
         account: The account whose deadline ends the call.
         clock: The clock, in seconds.
+        lease: What each row may spend, where rows are programs.
 
     Attributes:
         timed_out: Whether the time was over before every row had ended.
@@ -91,10 +92,12 @@ class RowCall:
         sampling_logprobs: bool,
         account: Account,
         clock: Callable[[], float],
+        lease: Amounts,
     ) -> None:
         self.timed_out = False
         self._rows = [*rows]
         self._backend = backend
+        self._lease = lease
         self._blame = Blame(f"the backend {backend.name!r}", EngineError)
         self._clock = clock
         self._started = clock()
@@ -112,7 +115,9 @@ class RowCall:
         rereads = not any(unit in account.units and backend.rates.cost(unit, computed=1) for unit in ("flops", "usd"))
         limited = any(unit not in _COUNTED for unit in account.units)
         self._requests = [
-            SampleRequest(handle, tuple(each), sampling, stop, path.full_text, spreads, rereads, sampling_logprobs, limited=limited)
+            SampleRequest(
+                handle, tuple(each), sampling, stop, path.full_text, spreads, rereads, sampling_logprobs, limited=limited, lease=lease
+            )
             for _, path, handle, each in by_parent.values()
         ]
 
@@ -190,6 +195,11 @@ class RowCall:
         finally:
             lease.spend(self._usage())
 
+    def _most_tokens(self, row: QueuedRow) -> int:
+        """Return the most tokens that a row may have generated: its cap, or as many as its lease pays."""
+        each = {unit: self._backend.rates.cost(unit, generated=1) for unit in self._lease}
+        return min([row.cap, *(self._lease[unit] // cost for unit, cost in each.items() if cost)])
+
     def _usage(self) -> Usage:
         """Return what the call has spent; rows that were not received are cancelled."""
         samples = generated = cancelled = 0
@@ -200,7 +210,7 @@ class RowCall:
             samples += row.branch
             sample = self._rowsets[which].samples[place]
             if sample is None:  # the backend broke: the cost of the row is not known, so it is charged in full
-                generated, estimated = generated + row.cap, True
+                generated, estimated = generated + self._most_tokens(row), True
                 continue
             work += sample.seconds
             estimated = estimated or sample.estimated
@@ -417,6 +427,7 @@ class RowRunner:
             sampling_logprobs=self._sampling_logprobs,
             account=self._costs.account,
             clock=self._clock,
+            lease=wave.lease,
         )
 
     def _draw_stream(self, queue: RowQueue, row: QueuedRow) -> None:

@@ -15,7 +15,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from tts.backends.base import Backend
 from tts.backends.capabilities import require
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Exhausted
-from tts.budget.budget import RowCost
+from tts.budget.budget import Rates, RowCost
 from tts.budget.ledger import Amounts
 from tts.errors import ConfigError
 from tts.search.costs import Costs
@@ -41,6 +41,7 @@ _RESPONSE = 0.25  # of what is left when a thought is written, that is kept for 
 _FIRST_WIDTH = 4  # rows to begin with where a time is given
 _PIECE = 16  # tokens that rows of finish order are written together, at least, and
 _PIECE_SHARE = 16  # in which part of their length
+_LEASED = ("flops", "usd")  # what follows from all that a program reads and writes, not from its tokens alone
 _UNBOUNDED_WIDTH = 64  # rows of a wave where no limit counts rows or tokens
 
 
@@ -73,6 +74,8 @@ class WaveRequest:
         held: The tokens that must stay unspent, to bring an open path to its end.
         portion: The most tokens of a row in one call.
         at_once: Whether all rows that are ever to begin begin now.
+        programs: The most rows at once, where rows are programs with leases; 0: they are written token by token.
+        spent: What a row has cost so far, where rows are programs.
     """
 
     goal: Goal
@@ -90,6 +93,8 @@ class WaveRequest:
     held: int = 0
     portion: int = NO_CAP
     at_once: bool = False
+    programs: int = 0
+    spent: Amounts = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,7 @@ class Wave:
         reserve: What is reserved for the call, by limited unit.
         limit: The tokens after which a row that does not end is given up; None: it is not.
         why: The reason for the number of rows.
+        lease: The flops and dollars that each row may spend, where rows are programs.
     """
 
     rows: int
@@ -109,6 +115,7 @@ class Wave:
     reserve: Mapping[str, int]
     limit: int | None
     why: str
+    lease: Amounts = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +141,8 @@ def plan_rows(request: WaveRequest, left: Amounts) -> Wave:
         Exhausted: What is left does not pay a single row.
     """
     payable = payable_branches(request.branches, left.get("samples"))
+    if request.programs:
+        return _plan_programs(request, payable, left)
     size = _size(request, payable, left)
     cost, cap = request.cost, min(size.cap, request.portion)
     free = {unit: amount - (cost.bare().of(unit, request.held) if request.held else 0) for unit, amount in left.items()}
@@ -148,6 +157,44 @@ def plan_rows(request: WaveRequest, left: Amounts) -> Wave:
     if "samples" in reserve:
         reserve["samples"] = sum(request.branches[:rows])
     return Wave(rows, cap, reserve, size.limit, size.why)
+
+
+def _plan_programs(request: WaveRequest, payable: int, left: Amounts) -> Wave:
+    """Return a wave of programs. The part of each is what is left, divided by the rows that are still to run.
+
+    Where nobody says how many these are, no more begin than what is left pays by the cost of a row so far. At most half of a part is kept
+    for the score of its row.
+
+    Args:
+        request: The rows.
+        payable: How many the limit on samples pays.
+        left: What is left of each limit.
+
+    Raises:
+        Exhausted: What is left pays none.
+    """
+    count = payable if request.at_once else min(payable, request.programs)
+    later = min(request.wanted, left.get("samples", math.inf))
+    is_open = math.isinf(later)
+    sharers = count if is_open else count + int(later) if request.goes_on else max(count, int(later))
+    for unit, amount in left.items():
+        need = max(request.cost.of(unit, 1), request.spent.get(unit, 0) if is_open else 0)
+        sharers = min(sharers, amount // need) if need and unit != "samples" else sharers
+        if sharers < 1:
+            raise Exhausted(unit)
+    parts = {unit: amount // sharers for unit, amount in left.items() if unit != "samples"}
+    scoring, cap = replace(request.cost, rates=Rates(), computed=0, reused=0), request.cap
+    for unit, part in parts.items():
+        is_lease = unit in _LEASED
+        cap = _largest(scoring if is_lease else request.cost, unit, cap, part // 2 if is_lease else part)
+        if cap < 1:
+            raise Exhausted(unit)
+    count = min(count, sharers)
+    reserve = {unit: count * part for unit, part in parts.items()}
+    if "samples" in left:
+        reserve["samples"] = sum(request.branches[:count])
+    lease = {unit: part - request.cost.reserve(unit, cap) for unit, part in parts.items() if unit in _LEASED}
+    return Wave(count, cap, reserve, None, "programs share what is left", lease)
 
 
 def limit_to_share(cost: RowCost, needed: int, held: int, left: Amounts, shares: Amounts) -> dict[str, int]:
@@ -301,6 +348,7 @@ class PlannedWave:
         goes_on: Whether the rows are open already.
         reserve: What is reserved for the call, by limited unit.
         cost: The bound of a row from its parent on.
+        lease: The flops and dollars that each row may spend, where rows are programs.
     """
 
     rows: list[QueuedRow]
@@ -308,6 +356,7 @@ class PlannedWave:
     goes_on: bool
     reserve: Mapping[str, int]
     cost: RowCost
+    lease: Amounts
 
 
 class RowSizes:
@@ -506,7 +555,7 @@ class RowSizes:
                 room = rooms[row.parent.node] = self.left_of(queue, row)
             row.branch, row.room, row.cap = branch, room, min(wave.cap, room)
             assert row.cap >= 1, f"a row was granted {row.cap} tokens"
-        return PlannedWave(chosen, rows[wave.rows :], goes_on, wave.reserve, cost)
+        return PlannedWave(chosen, rows[wave.rows :], goes_on, wave.reserve, cost, wave.lease)
 
     def _upcoming(self, queue: RowQueue, *, completed: bool) -> list[QueuedRow]:
         """Take the rows of a queue that may begin now, up to the first that fills the context."""
@@ -593,6 +642,8 @@ class RowSizes:
             most = min(most, max(1, account.available("samples")))
         if queue.most is None and (account.deadline is not None or math.isinf(most)):
             most = min(most, _UNBOUNDED_WIDTH if account.deadline is None else self._double())
+        if (programs := metadata_of(self._backends[queue.model]).programs) and queue.order == "drawn":
+            return int(min(most, programs))
         if most > queue.distinct and (parent := queue.peek()) is not None:
             most = min(most, max(queue.distinct, self._payable(queue, parent, completed=completed)))
         return int(most)
@@ -645,7 +696,16 @@ class RowSizes:
             held=held,
             portion=self.portion_of(queue, max((row.written for row in upcoming.rows), default=0)),
             at_once=queue.order != "drawn",
+            programs=metadata_of(self._backends[queue.model]).programs,
+            spent=self._spent_by_row(),
         )
+
+    def _spent_by_row(self) -> dict[str, int]:
+        """Return what a row has cost so far of each limit, on average; where none has ended by itself, more than is left."""
+        account, begun = self._costs.account, self._begun
+        if begun and not any(known.ended for known in self._lengths.values()):
+            return {unit: account.limit(unit) for unit in account.units}
+        return {unit: account.paid(unit) // max(1, begun) for unit in account.units}
 
     def portion_of(self, queue: RowQueue, written: int) -> int:
         """Return the most tokens of a row in one call; rows of finish order are written to one length, piece by piece.

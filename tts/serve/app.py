@@ -34,13 +34,16 @@ ROUTES: tuple[Route, ...] = (
 )
 
 
-def create_app(config: GatewayConfig, *, hosts: Sequence[str] = (), gateway: Gateway | None = None) -> Starlette:
+def create_app(
+    config: GatewayConfig, *, hosts: Sequence[str] = (), gateway: Gateway | None = None, routes: Sequence[Route] = ROUTES
+) -> Starlette:
     """Return the application. Its models are loaded when it starts, and freed when it ends.
 
     Args:
         config: of the gateway.
         hosts: names of the address that it listens at, beside `config.hosts` and this machine's own.
         gateway: made from the same configuration; None: it is made here.
+        routes: The endpoints.
 
     Raises:
         ConfigError: a model is unknown, or the keys cannot be read.
@@ -58,7 +61,7 @@ def create_app(config: GatewayConfig, *, hosts: Sequence[str] = (), gateway: Gat
     names = (*LOCAL, *hosts, *config.hosts)
     access = Middleware(Access, count=made.metrics.reply, keys=lambda: made.keys, hosts=names, origins=config.origins)
     app = Starlette(
-        routes=ROUTES, middleware=[access], lifespan=lifespan,
+        routes=routes, middleware=[access], lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, ApiError: _api_error, ClientDisconnect: _left},
     )  # fmt: skip
     app.state.gateway = made

@@ -51,6 +51,7 @@ class Gateway:
         names: draws the number of a search.
         calibrates: Whether presets are to be calibrated, so that their risks are left aside.
         worker: The name of this process among those that share the store; None: it is drawn.
+        offers: The models; None: those that the configuration names.
 
     Raises:
         ConfigError: a model is unknown, the keys cannot be read, or an account is for no key.
@@ -66,11 +67,12 @@ class Gateway:
         names: Callable[[], str] = lambda: secrets.token_urlsafe(18),
         worker: str | None = None,
         calibrates: bool = False,
+        offers: Offers | None = None,
     ) -> None:
         self.config, self.now, self.seeds = config, now, seeds
         self._names = names
-        self.cache = ModelCache()
-        self.offers = Offers(config, self.cache)
+        self.offers = Offers(config, ModelCache(), {}) if offers is None else offers
+        self.cache = self.offers.cache
         self.chains = None if calibrates else CalibratedChains(self.offers, self.cache)
         self.keys = read_keys(config.keys, config.operators)
         self.accounts = Accounts(config, self.keys.names)
@@ -185,6 +187,7 @@ class Gateway:
         options = order.request.options
         payer = self.accounts.of(client.name, options.account)
         order = dataclasses.replace(order, budget=payer.completed(order.budget, named=options.budget is not None))
+        order, account = self.pay(client, order)
         search = RunningSearch(self._names(), client, order, self.now())
         about = self._about(search, show) if self.books.is_shared else {}
         try:
@@ -192,12 +195,25 @@ class Gateway:
         except ApiError as refusal:
             refusal.limit_headers = self.limit_headers(client, options.account)
             raise
-        account = Account(order.budget)
         self.running[search.number] = search
         forget = self._joining.add(search, key, digest, retry)
         search.task = asyncio.create_task(self._run(search, part, account))
         search.task.add_done_callback(lambda _: self._end(search, part, account, forget))
         return search
+
+    def pay(self, client: Client, order: Order) -> tuple[Order, Account]:
+        """Return a client's order, and the account that pays for its calls.
+
+        Raises:
+            ApiError: the client may spend nothing more.
+        """
+        del client
+        return order, Account(order.budget)
+
+    def failure_of(self, search: RunningSearch, solution: Solution) -> Exception | None:
+        """Return what a search failed with, for those who wait for it; None: it did not."""
+        del search
+        return None if solution.candidates else solution.error
 
     def limit_headers(self, client: Client, account: str | None) -> dict[str, str]:
         """Return the limit in tokens of the account that pays, as OpenAI names it; empty where it has none.
@@ -233,8 +249,7 @@ class Gateway:
                 solution = await self._solve(search, account)
             if solution is not None:
                 search.solution = solution
-                if search.failure is None and solution.error is not None and not solution.candidates:
-                    search.failure = solution.error
+                search.failure = search.failure or self.failure_of(search, solution)
         except asyncio.CancelledError:
             search.failure = search.failure or _closing()
         except Exception as failure:  # noqa: BLE001 - raised where requests wait

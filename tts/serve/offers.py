@@ -113,14 +113,18 @@ class Offers:
     Args:
         config: of the gateway.
         cache: where loaded models stay.
+        records: Records of models, by name, in place of those that the configuration names.
 
     Raises:
         ConfigError: a model is unknown.
     """
 
-    def __init__(self, config: GatewayConfig, cache: ModelCache) -> None:
-        self._config, self._cache = config, cache
-        self.servers = {name: _servers(model, config.models) for name, model in config.models.items()}
+    def __init__(self, config: GatewayConfig, cache: ModelCache, records: Mapping[str, ModelRecord]) -> None:
+        self._config, self.cache = config, cache
+        self.servers = {
+            name: ModelServers([{"policy": records[name]}]) if name in records else _servers(model, config.models)
+            for name, model in config.models.items()
+        }
         self.by_name: dict[str, Offer] = {}
         for name, model in config.models.items():
             self.by_name[name] = Offer(name, name, Preset(description=model.description), model)
@@ -148,11 +152,11 @@ class Offers:
 
     def task(self, offer: Offer) -> Task:
         """Return the task of a model."""
-        return self._cache.task(self.servers[offer.model].records[0]["policy"].task)
+        return self.cache.task(self.servers[offer.model].records[0]["policy"].task)
 
     def backends(self, offer: Offer) -> Mapping[str, Backend]:
         """Return the backends of a model by role; those of its first server."""
-        return self._cache.backends(self.servers[offer.model].records[0])
+        return self.cache.backends(self.servers[offer.model].records[0])
 
     def load(self) -> None:
         """Load every model now, and check each preset.
@@ -163,7 +167,7 @@ class Offers:
         for servers in self.servers.values():
             for records in servers.records:
                 for record in records.values():
-                    self._cache.backend(record)
+                    self.cache.backend(record)
         for offer in self.by_name.values():
             self._check(offer)
 
@@ -176,7 +180,7 @@ class Offers:
         draws: dict[str, Any] = {**model.sampling, **({} if preset.temperature is None else {"temperature": preset.temperature})}
         try:
             sampling = Sampling(**draws)
-            solver = Solver(self.servers[offer.model].records[0], verifiers, sampling=sampling, keep=self._cache)
+            solver = Solver(self.servers[offer.model].records[0], verifiers, sampling=sampling, keep=self.cache)
             budget = Budget(tokens=self._config.limits.tokens) if given is None else budget_of(given)
             solver.prepared(_ANY_PROBLEM, budget, strategy=strategy).check_plan()
         except ConfigError as failure:

@@ -37,20 +37,23 @@ class GatewayServer(uvicorn.Server):
 
     Attributes:
         expect_end: A function that gets the seconds in which the process will have ended, when the end begins.
+        when_ready: A function that is called as soon as connections are accepted.
     """
 
     expect_end: Callable[[int], None] = staticmethod(lambda _: None)
+    when_ready: Callable[[], None] = staticmethod(lambda: None)
 
     async def startup(self, sockets: Any = None) -> None:
         """See `uvicorn.Server.startup`; connections are accepted by `Connections` in place of asyncio, which spins without a free file."""
         await super().startup(sockets=[])
         gateway: Gateway = self.config.app.state.gateway  # pyright: ignore[reportAttributeAccessIssue, reportFunctionMemberAccess]
-        listening = sockets or [_bound("127.0.0.1", self.config.port)]
+        listening = sockets or [bound_socket("127.0.0.1", self.config.port)]
 
         def make() -> BoundedHttp:
             return BoundedHttp(self.config, self.server_state, self.lifespan.state)
 
         self.servers = [Connections(listening, make, gateway.config.limits, raise_open_files())]  # pyright: ignore[reportAttributeAccessIssue]
+        self.when_ready()
 
     async def shutdown(self, sockets: Any = None) -> None:
         """See `uvicorn.Server.shutdown`."""
@@ -85,7 +88,7 @@ def serve(config: GatewayConfig, host: str, port: int, workers: int = 1) -> None
     if workers < 1 or (workers > 1 and config.store is None):
         cause = "1 at least" if workers < 1 else "1 where there is no store: a trace is asked of any of them"
         raise ConfigError(f"workers is {workers}, but must be {cause}", hint="name a file as the store in the configuration")
-    listening = _bound(host, port)
+    listening = bound_socket(host, port)
     name, number = listening.getsockname()[:2]
     shown = f"http://{f'[{name}]' if ':' in name else name}:{number}/v1"
     with listening:
@@ -96,7 +99,7 @@ def serve(config: GatewayConfig, host: str, port: int, workers: int = 1) -> None
             supervise(config, host, listening, shown, workers, _work)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens. Its protocol is named: asyncio sets TCP_NODELAY on connections of such sockets alone."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -17,6 +17,7 @@ from tts import tasks
 from tts.backends import BACKENDS
 from tts.backends.base import Backend
 from tts.backends.function import FunctionBackend, WriteFunction
+from tts.backends.metadata import metadata_of
 from tts.checks import check_part
 from tts.errors import CapabilityError, ConfigError, shown, unknown_name
 from tts.models import registry
@@ -145,7 +146,14 @@ class ModelCache:
     def __init__(self) -> None:
         self._backends: Once[ModelRecord, Backend] = Once()
         self._tasks: Once[str, Task] = Once()
+        self._given: dict[ModelRecord, Backend] = {}
         _EVERY.add(self)
+
+    def give(self, backend: Backend) -> ModelRecord:
+        """Return a record that stands for a caller's backend, which is not closed here."""
+        record = ModelRecord(name=backend.name, backend=backend.name, task=metadata_of(backend).task or "text", context=backend.context)
+        self._given[record] = backend
+        return record
 
     def task(self, name: str) -> Task:
         """Return the task of a name.
@@ -164,6 +172,8 @@ class ModelCache:
         Raises:
             ConfigError: the backend is unknown, or the model cannot be had.
         """
+        if record in self._given:
+            return self._given[record]
         return self._backends.get(record, partial(apart_if_forked, partial(_load, probe_s=probe_s)))
 
     def backends(self, models: Mapping[str, Backend | ModelRecord], probe_s: float | None = None) -> Mapping[str, Backend]:

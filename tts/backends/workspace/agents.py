@@ -8,6 +8,9 @@ An agent runs in the folder, with an empty home, and with these variables alone:
 - `TTS_REPORT_FILE`: where the agent may write, in JSON, its last `message`, its `tokens`, and its `status`;
 - `TTS_SESSION_FILE`: what the agent wrote there is there again when its run goes on from the state that it left.
 
+An agent that calls a model of the workspace also gets `TTS_MODEL`, its name, and the variables of `MODEL_VARIABLES`: the url and the key of
+its row, which is of no use in any other. Its tokens are those that the model counts.
+
 The status is "finished"; "cut", where the tokens did not suffice; or "turn", where the agent goes on if it is run again. An agent that goes
 on has `resumes`, and is run a turn at a time. Without a report the message is the end of what the agent printed.
 """
@@ -19,12 +22,14 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from tts.backends.workspace import toy_agent
+from tts.backends.workspace.leases import Loan
 from tts.backends.workspace.processes import MOST_OUTPUT, ProcessEnd
+from tts.backends.workspace.record import SUFFIXES, HarnessRecord, filled, find_record, has_fields, names
 from tts.errors import ConfigError, unknown_name
 
 Status = Literal["finished", "turn", "cut", "failed", "stopped"]
@@ -32,6 +37,13 @@ _PASSED_ON = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
 _COMMAND = "command:"
 _MESSAGE = 2000  # characters of output that stand for a message
 _MOST_SESSION = 16 << 20  # bytes
+MODEL_VARIABLES: Final[Mapping[str, str]] = {
+    "TTS_MODEL": "{model}",
+    "OPENAI_BASE_URL": "{url}/v1",
+    "OPENAI_API_KEY": "{key}",
+    "ANTHROPIC_BASE_URL": "{url}",
+    "ANTHROPIC_API_KEY": "{key}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,9 @@ class Agent:
         resumes: Whether it is run a turn at a time, with a session that goes on.
         draws_by_seed: Whether equal files, prompts, seeds and sessions give equal runs.
         counts_tokens: Whether it reports its tokens, before it acts. Then a run that is stopped before has taken none.
+        environment: Further variables, in which `{url}`, `{key}` and `{model}` stand for those of a model. Without one they are left out.
+        files: Files below its empty home, written before it starts.
+        model: Whether it "may" call a model of the workspace, "needs" one, or calls "none".
     """
 
     name: str
@@ -51,6 +66,9 @@ class Agent:
     resumes: bool = False
     draws_by_seed: bool = False
     counts_tokens: bool = False
+    environment: Mapping[str, str] = field(default_factory=lambda: MODEL_VARIABLES)
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
+    model: Literal["may", "needs", "none"] = "may"
 
 
 TOY = Agent(
@@ -59,11 +77,12 @@ TOY = Agent(
     resumes=True,
     draws_by_seed=True,
     counts_tokens=True,
+    model="none",
 )
 
 
 def find_agent(given: str | Agent) -> Agent:
-    """Return an agent by its name: "toy", or "command:PATH" for a program.
+    """Return an agent by its name: "toy", the name of a harness, the path of its record, or "command:PATH" for a program.
 
     Raises:
         ConfigError: There is no such agent, or no such program.
@@ -73,12 +92,25 @@ def find_agent(given: str | Agent) -> Agent:
     if given == TOY.name:
         return TOY
     if not given.startswith(_COMMAND):
-        raise unknown_name("agent", given, [TOY.name, f"{_COMMAND}PATH"])
+        if (record := find_record(given)) is not None:
+            return _harness(record)
+        raise unknown_name("agent", given, [TOY.name, *names(), f"{_COMMAND}PATH", f"RECORD{SUFFIXES[0]}"])
     path = given.removeprefix(_COMMAND)
     program = shutil.which(Path(path).absolute() if os.sep in path else path)
     if program is None:
         raise ConfigError(f"agent is {given!r}, but {path!r} is no program that can be run", hint="give the path of an executable file")
-    return Agent(given, (program,))
+    return Agent(given, (str(program),))
+
+
+def _harness(record: HarnessRecord) -> Agent:
+    """Return the agent that a record describes, whose program is installed."""
+    name, *arguments = record.command
+    if (program := shutil.which(Path(name).absolute() if os.sep in name else name)) is None:
+        raise ConfigError(f"agent is {record.name!r}, but its program {name!r} is not found on PATH", hint=record.install or "install it")
+    return Agent(
+        record.name, (str(program), *arguments), environment=record.environment, files=record.files,
+        model="none" if record.trust_usage else "needs",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,26 +152,48 @@ class TurnFiles:
         folder: An empty folder outside of that with the repository's files.
         prompt: The task.
         session: What the last run left.
+        loan: The key of the row; None: the agent calls no model of the workspace.
     """
 
-    def __init__(self, folder: Path, prompt: str, session: bytes) -> None:
-        self._own = make_environment(folder)
+    def __init__(self, folder: Path, prompt: str, session: bytes, loan: Loan | None = None) -> None:
+        self._own, self._loan = make_environment(folder), loan
         self.prompt, self.session, self.report = folder / "prompt.txt", folder / "session", folder / "report.json"
         self.prompt.write_text(prompt, encoding="utf-8", errors="replace")
         if session:
             self.session.write_bytes(session)
 
-    def environment(self, seed: int, max_tokens: int) -> dict[str, str]:
-        """Return the whole environment of a run."""
-        return self._own | {
-            "TTS_PROMPT_FILE": str(self.prompt),
-            "TTS_SESSION_FILE": str(self.session),
-            "TTS_REPORT_FILE": str(self.report),
-            "TTS_SEED": str(seed),
-            "TTS_MAX_TOKENS": str(max_tokens),
-        }
+    def fields(self) -> dict[str, str]:
+        """Return what stands for the fields of an agent's texts."""
+        loan, text = self._loan, self.prompt.read_text(encoding="utf-8").replace("\0", "")
+        files = {"prompt_file": str(self.prompt), "report_file": str(self.report), "home": self._own["HOME"]}
+        return {"prompt": text, **files, **({} if loan is None else {"url": loan.url, "key": loan.key, "model": loan.model})}
 
-    def read(self, agent: Agent, end: ProcessEnd, max_tokens: int, *, changed: bool) -> AgentTurn:
+    def begin(self, agent: Agent) -> tuple[str, ...]:
+        """Write the files of an agent's home, and return its command."""
+        values = self.fields()
+        for name, text in agent.files.items():
+            path = Path(self._own["HOME"], name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(filled(text, values), encoding="utf-8")
+        return tuple(filled(word, values) for word in agent.command)
+
+    def environment(self, agent: Agent, seed: int, max_tokens: int) -> dict[str, str]:
+        """Return the whole environment of a run."""
+        values = self.fields()
+        further = {name: filled(text, values) for name, text in agent.environment.items()}
+        return (
+            self._own
+            | {name: text for name, text in further.items() if not has_fields(text)}
+            | {
+                "TTS_PROMPT_FILE": str(self.prompt),
+                "TTS_SESSION_FILE": str(self.session),
+                "TTS_REPORT_FILE": str(self.report),
+                "TTS_SEED": str(seed),
+                "TTS_MAX_TOKENS": str(max_tokens),
+            }
+        )
+
+    def read(self, agent: Agent, end: ProcessEnd, max_tokens: int, *, changed: bool, is_told: bool) -> AgentTurn:
         """Return what a run came to.
 
         Args:
@@ -147,10 +201,11 @@ class TurnFiles:
             end: How its program ended.
             max_tokens: The most tokens that it might take.
             changed: Whether files have changed in the run.
+            is_told: Whether the search has told it to stop.
         """
         last = end.output.strip()[-_MESSAGE:]
         report = _read_report(self.report)
-        tokens = report.get("tokens", 0)
+        tokens = report.get("tokens", 0) if self._loan is None else 0  # the model counts them
         if type(tokens) is not int or not 0 <= tokens <= max_tokens:
             return AgentTurn("failed", "", 0, error=f"AgentReport: it reports {str(tokens)[:40]!r} tokens, of at most {max_tokens}")
         status = report.get("status", "finished")
@@ -160,15 +215,20 @@ class TurnFiles:
             tokens = max(1, tokens)  # so that the next turn has another seed
         if end.flooded:
             return AgentTurn("failed", "", tokens, error=f"AgentOutput: it printed more than {MOST_OUTPUT >> 20} MiB")
+        message = report.get("message")
+        message = message if isinstance(message, str) else last
+        if self._loan is not None and self._loan.is_used_up and not is_told:
+            return AgentTurn("cut", message, tokens)
         if end.stopped:
             return AgentTurn("stopped", last, tokens)
         if end.code != 0 and not changed:
             return AgentTurn("failed", "", tokens, error=f"AgentFailed: it ended with exit code {end.code}: {_last_line(last)}")
+        if agent.model == "needs" and self._loan is not None and not self._loan.calls:
+            return AgentTurn("failed", "", tokens, error="AgentCalls: it did not call the model at the url that it was given")
         session = self.session.read_bytes() if agent.resumes and self.session.is_file() else b""
         if len(session) > _MOST_SESSION:
             return AgentTurn("failed", "", tokens, error=f"AgentReport: its session has more than {_MOST_SESSION >> 20} MiB")
-        message = report.get("message")
-        return AgentTurn(status, message if isinstance(message, str) else last, tokens, session)
+        return AgentTurn(status, message, tokens, session)
 
 
 def _read_report(path: Path) -> Mapping[str, Any]:

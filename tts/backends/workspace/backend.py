@@ -1,4 +1,4 @@
-"""Runs of an agent as a model: `Workspace`, whose states are commits and whose answers are patches."""
+"""Runs of an agent as a model: `AgentRuns`, whose states are commits and whose answers are patches. `tts.Workspace` adds a model to it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from tts.backends.base import Backend, Caps, Counters, Finish, Reply, RowSet, Sa
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.workspace.agents import Agent, AgentTurn, TurnFiles, find_agent
+from tts.backends.workspace.leases import Door, Loan
 from tts.backends.workspace.processes import Process
 from tts.backends.workspace.store import Checkout, State, StateStore
 from tts.backends.workspace.suites import Suite, SuiteOutcome, SuiteRunner
+from tts.budget.ledger import sum_known
 from tts.checks import check_int
 from tts.errors import ConfigError, EngineError
 from tts.randomness import uniform
 from tts.tasks.patch import format_turn
 from tts.threads import in_thread
-from tts.types import Prompt, prompt_text
+from tts.types import Prompt, Usage, prompt_text
 
 _SEED_BITS = 53
 
@@ -87,12 +89,13 @@ class _Run:
 
     fork: Checkout
     session: bytes
+    loan: Loan | None = None
     text: str = ""
     tokens: int = 0
     error: str = ""
 
 
-class Workspace(Backend):
+class AgentRuns(Backend):
     r"""Runs of an agent in forks of a repository, which is only read. A row is a run, its text ends in a patch, and a handle is a commit.
 
     A fork is a folder with the files of a state. When the agent's run ends, the files are the next state. The repository's own `.git`,
@@ -102,10 +105,11 @@ class Workspace(Backend):
 
     Args:
         repo: A folder in a repository of git, or a plain folder.
-        agent: "toy", or "command:PATH" for a program (see `tts.backends.workspace.agents`).
+        agent: The agent, or the name of one (`tts.backends.workspace.agents.find_agent`).
         revision: The revision that the agents begin from. A plain folder has only `HEAD`.
         include_changes: Whether changed tracked files belong to what they begin from. Otherwise a repository that has some is refused.
-        jobs: The most agents at once, at least 1. Results do not depend on it.
+        jobs: The most agents at once, at least 1. Without a model, results do not depend on it.
+        door: Where agents call a model; None: they call none of the workspace.
 
     Attributes:
         agent: The agent.
@@ -113,15 +117,6 @@ class Workspace(Backend):
 
     Raises:
         ConfigError: There is no such agent, or the repository cannot be forked; the error says why.
-
-    Example:
-        >>> import pathlib, tempfile, tts
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> _ = (folder / "add.py").write_text("def add(a, b):\n    return a - b\n")
-        >>> with tts.Workspace(folder, agent="toy") as workspace:
-        ...     found = tts.solve("Fix add.py", tts.Budget(samples=2), backend=workspace, strategy="best_of_n(n=2) | majority")
-        >>> print(found.answer.splitlines()[-1])
-        +    return a + b
     """
 
     name = "workspace"
@@ -136,12 +131,14 @@ class Workspace(Backend):
         revision: str = "HEAD",
         include_changes: bool = False,
         jobs: int = 4,
+        door: Door | None = None,
     ) -> None:
         check_int("jobs", jobs, 1, optional=False)
         self.agent = find_agent(agent)
         self.store = StateStore(repo, revision, include_changes=include_changes)
         self.identity = f"workspace {self.agent.name} {self.store.root.tree}"
         self.metadata = dataclasses.replace(type(self).metadata, target=self.store.target)
+        self._door = door
         self._jobs = jobs
         self._suites = SuiteRunner(self.store)
         self._waiting: deque[tuple[_Rows, int]] = deque()
@@ -152,6 +149,11 @@ class Workspace(Backend):
         resumes, by_seed = self.agent.resumes, self.agent.draws_by_seed
         steps = "native" if resumes else "absent"
         self.caps = dataclasses.replace(type(self).caps, steps=steps, streams=by_seed, usage=self.agent.counts_tokens)
+        if door is not None:
+            self.identity += f" {door.backend.identity}"
+            self.rates = door.backend.rates
+            self.caps = dataclasses.replace(self.caps, streams=False, usage=door.backend.caps.usage)
+            self.metadata = dataclasses.replace(self.metadata, programs=jobs)
 
     @classmethod
     def from_record(cls, record: object, **options: object) -> Self:
@@ -216,7 +218,7 @@ class Workspace(Backend):
             rows.fail(closed_error())
         if self._running:
             await asyncio.wait([*self._running])
-        await in_thread(self._remove)
+        await in_thread(self._end)
 
     def __enter__(self) -> Self:
         return self
@@ -224,6 +226,12 @@ class Workspace(Backend):
     def __exit__(self, *_: object) -> None:
         """Remove all states and forks. No search may run any more."""
         self._closed = True
+        self._end()
+
+    def _end(self) -> None:
+        """Close the door, and remove the store."""
+        if self._door is not None:
+            self._door.close()
         self._remove()
 
     def _copy(self, handle: WorkspaceHandle) -> WorkspaceHandle:
@@ -249,27 +257,48 @@ class Workspace(Backend):
 
     async def _row(self, rows: _Rows, index: int) -> None:
         """Run the agent for a row, and resolve it."""
-        try:
-            sample = await in_thread(self._run, rows, index)
-        except (EngineError, OSError) as failure:  # also a full disk
-            cause = failure.cause if isinstance(failure, EngineError) else failure
-            sample = Sample("", (), (), "error", None, 0, error=f"Workspace: {cause}")
+        sample, usage = await in_thread(self._run, rows, index)
+        if usage is not None and rows.waits(index):
+            rows.prompt_tokens += usage.prompt_tokens
+            rows.reused_tokens = sum_known([rows.reused_tokens, usage.reused_tokens])
+            self.counters.prompt_tokens += usage.prompt_tokens
+            self.counters.reused_tokens += usage.reused_tokens or 0
         if sample.handle is not None:
             self._live.add(sample.handle)
             if not rows.waits(index):
                 self.release([sample.handle])
         rows.settle(index, sample)
 
-    def _run(self, rows: _Rows, index: int) -> Sample:
-        """Run the agent in a fork until the row ends, and return the row. This runs in a thread of its own."""
+    def _run(self, rows: _Rows, index: int) -> tuple[Sample, Usage | None]:
+        """Run the agent for a row with a key of its own, and return the row, and what its calls of a model have spent.
+
+        This runs in a thread of its own. After it the key is of no use.
+        """
+        row, loan, usage = rows.request.rows[index], None, None
+        stream = row.stream if rows.request.sampling.temperature else 0
+        try:
+            if self._door is not None:
+                limits = {"generated_tokens": row.max_tokens, **rows.request.lease}
+                loan = self._door.lend(limits, _seed(stream, row.position, row.word))
+            sample = self._run_agent(rows, index, stream, loan)
+        except (EngineError, OSError) as failure:  # also a full disk
+            cause = failure.cause if isinstance(failure, EngineError) else failure
+            sample = Sample("", (), (), "error", None, 0, error=f"Workspace: {cause}")
+        finally:
+            usage = None if loan is None else loan.end()
+        if usage is not None:
+            tokens = usage.generated_tokens + usage.cancelled_tokens
+            sample = dataclasses.replace(sample, num_tokens=tokens, estimated=usage.estimated, seconds=usage.work_seconds)
+        return sample, usage
+
+    def _run_agent(self, rows: _Rows, index: int, stream: int, loan: Loan | None) -> Sample:
+        """Run the agent in a fork until the row ends, and return the row."""
         request, row = rows.request, rows.request.rows[index]
-        stream = row.stream if request.sampling.temperature else 0
-        run = _Run(self.store.fork(request.handle.state), request.handle.session)
+        run = _Run(self.store.fork(request.handle.state), request.handle.session, loan)
         self.store.keep(run.fork.state)
         try:
             while True:
-                seed = int(uniform(stream, row.position + run.tokens, row.word) * 2**_SEED_BITS)
-                turn = self._turn(rows, run, seed, row.max_tokens - run.tokens)
+                turn = self._turn(rows, run, _seed(stream, row.position + run.tokens, row.word), row.max_tokens - run.tokens)
                 self._add(run, turn)
                 if (finish := _finish(turn, run, request.stop, request.text, row.max_tokens)) is not None:
                     return self._sample(request.handle.prompt, run, finish)
@@ -279,22 +308,26 @@ class Workspace(Backend):
     def _turn(self, rows: _Rows, run: _Run, seed: int, max_tokens: int) -> AgentTurn:
         """Run the agent's program once in the row's fork."""
         with self.store.scratch() as folder:
-            files = TurnFiles(folder, rows.request.handle.prompt, run.session)
-            process = Process(self.agent.command, run.fork.path, files.environment(seed, max_tokens), files.prompt)
+            files = TurnFiles(folder, rows.request.handle.prompt, run.session, run.loan)
+            command = files.begin(self.agent)
+            process = Process(command, run.fork.path, files.environment(self.agent, seed, max_tokens), files.prompt)
             rows.track(process)
+            if run.loan is not None:
+                run.loan.stop = process.stop
             try:
                 end = process.wait()
             finally:
                 rows.forget(process)
+            is_told = rows.cancelled or rows.done
             try:
                 state = self.store.commit(run.fork)
             except EngineError as failure:
-                turn = files.read(self.agent, end, max_tokens, changed=False)
+                turn = files.read(self.agent, end, max_tokens, changed=False, is_told=is_told)
                 return turn if turn.status == "failed" else dataclasses.replace(turn, status="failed", error=f"Workspace: {failure.cause}")
             changed = state.tree != run.fork.state.tree
             self.store.release(run.fork.state)
             run.fork = dataclasses.replace(run.fork, state=state)
-            return files.read(self.agent, end, max_tokens, changed=changed)
+            return files.read(self.agent, end, max_tokens, changed=changed, is_told=is_told)
 
     def _add(self, run: _Run, turn: AgentTurn) -> None:
         """Add a turn to what a row has come to."""
@@ -312,6 +345,11 @@ class Workspace(Backend):
             handle = WorkspaceHandle(prompt, run.fork.state, run.session)
             self.store.keep(handle.state)
         return Sample(run.text, (), (), finish, handle, run.tokens, error=run.error)
+
+
+def _seed(stream: int, position: int, word: int) -> int:
+    """Return the seed of a turn: the number that a token at its place would be drawn by."""
+    return int(uniform(stream, position, word) * 2**_SEED_BITS)
 
 
 def _finish(turn: AgentTurn, run: _Run, stop: StopCondition, before: str, max_tokens: int) -> Finish | None:

@@ -1,0 +1,154 @@
+"""Records of harnesses: YAML files that say how a coding agent is run, and where it finds the model.
+
+    name: mine
+    command: [my-agent, --task-file, "{prompt_file}", --model, "{model}"]
+    environment: {OPENAI_BASE_URL: "{url}/v1", OPENAI_API_KEY: "{key}"}
+    install: pip install my-agent
+
+A record has no code. `command` is a program and its arguments, which no shell reads; the program is found on PATH. The prompt is on
+standard input, and in the file `{prompt_file}`. `records/` has the records of this package. `find_record` takes the name of one, or the
+path of a YAML file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import Field, field_validator, model_validator
+
+from tts.errors import ConfigError, missing_extra, shown
+from tts.sections import Section
+
+SUFFIXES: Final = (".yaml", ".yml")
+FIELDS: Final = ("prompt", "prompt_file", "url", "key", "model", "report_file", "home")
+_FIELD = re.compile(r"\{([a-z_]+)\}")
+_OF_MODEL = frozenset({"url", "key", "model"})
+_RESERVED = ("HOME", "PATH", "TMPDIR", "LD_PRELOAD")
+_MOST_BYTES = 1 << 16
+Text = Annotated[str, Field(min_length=1)]
+
+
+class HarnessRecord(Section):
+    """A coding agent, and how it is run for one task.
+
+    Texts may have the fields `{prompt}`, `{prompt_file}`, `{url}` (the gateway, without a path), `{key}`, `{model}`, `{home}` and
+    `{report_file}`. Other braces stay as they are.
+
+    Args:
+        name: The name of the record.
+        command: The program and its arguments.
+        environment: Further variables of its environment.
+        files: Files that are written before it starts, by their paths below its empty home.
+        trust_usage: Whether it calls a model on its own login, and its own report of tokens counts, as an estimate. It needs no model here.
+        install: How the program is installed, for people.
+        source: Where the fields are from.
+        notes: Advice for users.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")]
+    command: list[Text] = Field(min_length=1)
+    environment: dict[str, str] = Field(default_factory=dict[str, str])
+    files: dict[str, str] = Field(default_factory=dict[str, str])
+    trust_usage: bool = False
+    install: str = ""
+    source: str = ""
+    notes: str = ""
+
+    @field_validator("command")
+    @classmethod
+    def _words(cls, given: list[str]) -> list[str]:
+        if _FIELD.search(given[0]) or given[0].startswith("-"):
+            raise ConfigError(f"command begins with {shown(given[0])}, but must begin with the name of a program")
+        if "{prompt}" in given:
+            raise ConfigError(
+                "command has the argument {prompt} alone, which a prompt that begins with - would turn into an option",
+                hint="write --task={prompt}, or use {prompt_file} or standard input",
+            )
+        return given
+
+    @field_validator("environment")
+    @classmethod
+    def _variables(cls, given: dict[str, str]) -> dict[str, str]:
+        for name in given:
+            if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in _RESERVED or name.startswith("TTS_"):
+                raise ConfigError(f"environment has the variable {shown(name)}, which a record cannot set")
+        return given
+
+    @field_validator("files")
+    @classmethod
+    def _paths(cls, given: dict[str, str]) -> dict[str, str]:
+        for name in given:
+            if Path(name).is_absolute() or ".." in Path(name).parts or not Path(name).parts:
+                raise ConfigError(f"files has {shown(name)}, but must have paths below the home of the agent")
+        return given
+
+    @model_validator(mode="after")
+    def _fields(self) -> HarnessRecord:
+        used = {name for text in self.texts for name in _FIELD.findall(text)}
+        if self.trust_usage and not used.isdisjoint(_OF_MODEL):
+            raise ConfigError("trust_usage is true, but the record uses {url}, {key} or {model}, which are those of a model here")
+        if not self.trust_usage and not {"url", "key"} <= used:
+            raise ConfigError(
+                "the record does not use both {url} and {key}, so that its calls would not reach the model", hint="or set trust_usage"
+            )
+        return self
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts that may have fields."""
+        return [*self.command, *self.environment.values(), *self.files.values()]
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """Return a text with values in place of its fields; what has no value stays as it is."""
+    return _FIELD.sub(lambda match: values.get(match[1], match[0]), text)
+
+
+def has_fields(text: str) -> bool:
+    """Return whether a text has a field of the model that no value has replaced."""
+    return not _OF_MODEL.isdisjoint(_FIELD.findall(text))
+
+
+def names() -> list[str]:
+    """Return the sorted names of the records in this package."""
+    return sorted(entry.name.removesuffix(SUFFIXES[0]) for entry in _folder().iterdir() if entry.name.endswith(SUFFIXES[0]))
+
+
+def find_record(name: str) -> HarnessRecord | None:
+    """Return a record of this package by its name, or of a YAML file by its path; None: it is neither.
+
+    Raises:
+        ConfigError: The file cannot be read, or is no valid record; the message names the field and the rule.
+        MissingDependency: PyYAML is not installed.
+    """
+    if name in names():
+        return _parse((_folder() / f"{name}{SUFFIXES[0]}").read_bytes(), f"the record {name!r}")
+    if not name.endswith(SUFFIXES):
+        return None
+    try:
+        with Path(name).expanduser().open("rb") as file:
+            return _parse(file.read(_MOST_BYTES), f"the record {name!r}")
+    except OSError as failure:
+        raise ConfigError(f"agent is {name!r}, a record that cannot be read: {failure.strerror}", hint="give the path of a file") from None
+
+
+def _parse(text: bytes, what: str) -> HarnessRecord:
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise missing_extra("pyyaml", "serve", "reading the record of a harness") from None
+    try:
+        data: Any = yaml.safe_load(text.decode())
+    except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as failure:
+        raise ConfigError(f"{what} is no YAML: {' '.join(str(failure).split())[:200]}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{what} is {shown(data)}, but must be keys with values", hint="name, command, environment")
+    return HarnessRecord.of(data, what)
+
+
+def _folder() -> Any:
+    return resources.files("tts.backends.workspace") / "records"
