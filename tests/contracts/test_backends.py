@@ -31,7 +31,7 @@ from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.backends.workspace.backend import Workspace
+from tts.backends.workspace.backend import AgentRuns
 from tts.budget.budget import Rates
 from tts.errors import CapabilityError, ConfigError
 from tts.models import registry
@@ -382,13 +382,13 @@ class TestWorkspace(BackendContract):
             (tmp_path / name).write_text(text)
 
     def make(self) -> Backend:
-        return Workspace(self.repo, agent="toy")
+        return AgentRuns(self.repo, agent="toy")
 
 
 CONTRACTS = {
     contract.name: contract for contract in (TestToy, TestCallable, TestTransformers, TestEngine, TestOpenAI, TestVLLM, TestWorkspace)
 }
-CLASSES = {"ToyBackend", "FunctionBackend", "TransformersBackend", "EngineBackend", "OpenAIBackend", "VLLMBackend", "Workspace"}
+CLASSES = {"ToyBackend", "FunctionBackend", "TransformersBackend", "EngineBackend", "OpenAIBackend", "VLLMBackend", "AgentRuns"}
 
 
 def test_every_backend_has_a_contract_class() -> None:

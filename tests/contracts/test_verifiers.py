@@ -21,7 +21,7 @@ from tests.support.pair import home  # noqa: F401 - a fixture
 from tests.support.programs import Judge as WritingJudge
 from tts.backends.base import Backend, Counters
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.backends.workspace.backend import Workspace
+from tts.backends.workspace.backend import AgentRuns
 from tts.errors import VerifierError
 from tts.registry import parse_call
 from tts.search.ends import END, STEP
@@ -227,7 +227,7 @@ class TestPatchTests(VerifierContract):
     @pytest.fixture(autouse=True)
     def workspace(self, tmp_path: Path) -> Iterator[None]:
         (tmp_path / "add.py").write_text("def add(a, b):\n    return a - b\n")
-        with Workspace(tmp_path, agent="toy") as self.repository:
+        with AgentRuns(tmp_path, agent="toy") as self.repository:
             yield
 
     def make(self) -> Verifier:

@@ -175,7 +175,7 @@ def patch(  # noqa: PLR0913 - the options of the command
     With tests, a patch that passes all is chosen; without them, the most frequent one. The repository is only read, except by --apply.
     Exit code 1: no patch, or none that passes the tests.
     """
-    from tts.backends.workspace.backend import Workspace
+    from tts.serve.leases.workspace import Workspace
     from tts.cli.arguments import parse_budget
     from tts.solver.solver import Solver
     from tts.trace.trace import check_path

@@ -28,7 +28,7 @@ class Loan(Protocol):
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing is left, or a call was refused."""
+        """Whether nothing is left, or a call was refused or cut."""
         ...
 
     def end(self) -> Usage:

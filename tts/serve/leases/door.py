@@ -36,7 +36,7 @@ _END_S: Final = 30.0  # until calls under way have ended
 _NO_NAME = re.compile(r"[^\w./-]+")
 
 
-class Lease:
+class RowKey:
     """A key for one row, as `tts.backends.workspace.leases.Loan` has it.
 
     Args:
@@ -49,14 +49,15 @@ class Lease:
     def __init__(self, door: ModelDoor, name: str, limits: Mapping[str, int], seed: int) -> None:
         self.url, self.model, self.key = door.url, door.model, secrets.token_urlsafe(24)
         self.calls = self._refused = 0
+        self.is_cut = False
         self.stop: Callable[[], None] = lambda: None
         self._door, self._name, self._seed = door, name, seed
         self._account = Account(Budget(samples=_MOST_TOKENS)).reserve_part(limits, name=name)
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing is left, or a call was refused."""
-        return self._refused > 0 or any(amount <= 0 for amount in self._account.unspent().values())
+        """Whether nothing is left, or a call was refused or cut."""
+        return self.is_cut or self._refused > 0 or any(amount <= 0 for amount in self._account.unspent().values())
 
     def pay(self, order: Order) -> tuple[Order, Account]:
         """Return the order of a call with a seed of its own, and its part of the lease.
@@ -91,7 +92,7 @@ class LeaseGateway(Gateway):
 
     def __init__(self, config: GatewayConfig, offers: Offers) -> None:
         super().__init__(config, offers=offers)
-        self.leases: dict[str, Lease] = {}
+        self.leases: dict[str, RowKey] = {}
         self._nobody = secrets.token_urlsafe(24)  # without any key, anyone would be served
         self.renew_keys()
 
@@ -108,9 +109,18 @@ class LeaseGateway(Gateway):
     def failure_of(self, search: RunningSearch, solution: Solution) -> Exception | None:
         """Return what a call failed with; also where what was left of the lease did not pay for the prompt and a token."""
         failure, lease = super().failure_of(search, solution), self.leases.get(search.client.name)
-        if failure is None and not solution.candidates and solution.stopped_by.startswith("budget") and lease is not None:
+        if failure is not None or lease is None:
+            return failure
+        if not solution.candidates and solution.stopped_by.startswith("budget"):
             return lease.refusal()
-        return failure
+        lease.is_cut = lease.is_cut or self._is_cut(search, solution)
+        return None
+
+    def _is_cut(self, search: RunningSearch, solution: Solution) -> bool:
+        """Return whether the lease cut a text short, and not its own cap or the context of the model."""
+        context, most = self.offers.backends(search.order.offer)["policy"].context, search.order.sampling.max_tokens
+        caps = [*([] if most is None else [most]), *([] if context is None else [context - solution.usage.prompt_tokens])]
+        return any(one.truncated and one.trajectory.num_tokens < min([_MOST_TOKENS, *caps]) for one in solution.candidates)
 
     async def end_calls(self, client: str) -> None:
         """End the calls of a client, and return when they are booked."""
@@ -157,7 +167,7 @@ class ModelDoor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.url = ""
 
-    def lend(self, limits: Mapping[str, int], seed: int) -> Lease:
+    def lend(self, limits: Mapping[str, int], seed: int) -> RowKey:
         """Return a new key.
 
         Args:
@@ -170,7 +180,7 @@ class ModelDoor:
         with self._lock:
             gateway, self._number = self._started(), self._number + 1
             name = f"row-{self._number}"
-            gateway.leases[name] = lease = Lease(self, name, limits, seed)
+            gateway.leases[name] = lease = RowKey(self, name, limits, seed)
             gateway.renew_keys()
         return lease
 

@@ -15,12 +15,12 @@ from tts.budget.budget import Rates
 from tts.types import Prompt, prompt_text
 
 # asks the model for lines of shell until it says "done"; prints errors of the gateway
-TALKER = '''
+TALKER = """
 import json, os, subprocess, sys, urllib.error, urllib.request
 
 said = [{{"role": "user", "content": open(os.environ["TTS_PROMPT_FILE"]).read()}}]
 while True:
-    body = json.dumps({{"model": os.environ["TTS_MODEL"], "messages": said, **{more}}}).encode()
+    body = json.dumps({{"model": os.environ["TTS_MODEL"], "messages": said, **({more})}}).encode()
     headers = {{"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}}
     asked = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
     try:
@@ -34,7 +34,7 @@ while True:
         break
     out = subprocess.run(text, shell=True, capture_output=True, text=True).stdout
     said += [{{"role": "assistant", "content": text}}, {{"role": "user", "content": out or "no output"}}]
-'''
+"""
 
 
 def talker(folder: Path, *, after: str = "sys.exit(1)", more: str = "{}", name: str = "talker") -> str:
