@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM = false
 # tests start many processes: each would compile the package again, and each collection would rewrite all assertions
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-smollm2 curve test test-docs test-slow test-vllm test-llama test-clients test-training docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
+.PHONY: demo demo-smollm2 curve test test-docs test-slow test-vllm test-llama test-clients test-harnesses test-training docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
 
 # a countdown that one sample misses and a search solves, the page of that search, and a figure of accuracy against FLOPs on twenty others, beside a
 # stored study of 300 with three seeds, whose intervals tell the methods apart.
@@ -97,7 +97,7 @@ wheel: $(VENV)/.dev
 	$(BIN)/python -m build --outdir dist > /dev/null
 
 clean:
-	rm -rf $(VENV) $(VENV)-peer $(VENV)-vllm $(VENV)-llama $(VENV)-lm-eval $(VENV)-inspect $(VENV)-litellm $(VENV)-dspy $(VENV)-aider $(VENV)-clients $(VENV)-ray $(VENV)-trl $(VENV)-trl-prm dist build demo.html demo.png demo.sqlite*
+	rm -rf $(VENV) $(VENV)-peer $(VENV)-vllm $(VENV)-llama $(VENV)-lm-eval $(VENV)-inspect $(VENV)-litellm $(VENV)-dspy $(VENV)-aider $(VENV)-clients $(VENV)-harnesses $(VENV)-ray $(VENV)-trl $(VENV)-trl-prm dist build demo.html demo.png demo.sqlite*
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -145,6 +145,26 @@ test-clients: $(VENV)/.dev $(VENV)-lm-eval/.made $(VENV)-inspect/.made $(VENV)-l
 	TTS_AIDER_PYTHON=$(CURDIR)/$(VENV)-aider/bin/python TTS_RAY_PYTHON=$(CURDIR)/$(VENV)-ray/bin/python TTS_AGENTS_FOLDER=$(CURDIR)/$(VENV)-clients/node \
 	TTS_CLIENTS_FOLDER=$(CURDIR)/$(VENV)-clients \
 	$(BIN)/python -m pytest -q -rs -m slow tests/clients tests/serve/test_evaluation_clients.py tests/serve/wire/test_agents.py tests/serve/test_ray.py
+
+# coding agents, unchanged, within the leases of their rows; each in an environment of its own
+HARNESSES := $(VENV)-harnesses
+test-harnesses: $(VENV)/.dev $(HARNESSES)/mini-swe-agent/.made $(HARNESSES)/aider/.made $(HARNESSES)/node/.made
+	TTS_HARNESSES_DIR=$(CURDIR)/$(HARNESSES) $(BIN)/python -m pytest -q -rs tests/serve/leases/test_harnesses.py
+
+$(HARNESSES)/mini-swe-agent/.made: Makefile
+	$(PYTHON) -m venv $(HARNESSES)/mini-swe-agent
+	$(HARNESSES)/mini-swe-agent/bin/python -m pip install -qq --disable-pip-version-check "mini-swe-agent==2.*"
+	touch $@
+
+$(HARNESSES)/aider/.made: Makefile
+	$(PYTHON) -m venv $(HARNESSES)/aider
+	$(HARNESSES)/aider/bin/python -m pip install -qq --disable-pip-version-check "aider-chat==0.86.*"
+	touch $@
+
+$(HARNESSES)/node/.made: Makefile
+	mkdir -p $(HARNESSES)/node
+	npm install --silent --prefix $(HARNESSES)/node @anthropic-ai/claude-code@2 @openai/codex@0.171
+	touch $@
 
 # TRL's trainers on exported files and on our rollouts; the last release with a trainer of process models has an environment of its own
 test-training: $(VENV)/.dev $(VENV)-trl/.made $(VENV)-trl-prm/.made

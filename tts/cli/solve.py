@@ -159,9 +159,15 @@ def patch(  # noqa: PLR0913 - the options of the command
     repo: Annotated[Path | None, typer.Option(help="A folder in the repository; the current one unless given.")] = None,
     tests: Annotated[str | None, typer.Option(metavar="COMMAND", help="The suite that chooses, such as 'pytest -q'; else a vote.")] = None,
     hidden: Annotated[Path | None, typer.Option(help="Files of tests that agents do not get, copied over for the run.")] = None,
-    agent: Annotated[str, typer.Option(help="toy, or command:PATH for a program of yours.")] = "toy",
+    agent: Annotated[
+        str, typer.Option(help="toy; a harness such as mini-swe-agent; the YAML file of one; or command:PATH for a program of yours.")
+    ] = "toy",
+    model: Annotated[str | None, typer.Option(help="The model that the agent calls, which the budget pays.", show_default=False)] = None,
+    url: Url = None,
+    model_option: Settings = None,
+    key_from: KeyFrom = None,
     n: Annotated[int, typer.Option("-n", min=1, help="Runs of the agent.")] = 8,
-    budget: Annotated[str | None, typer.Option(help="Further limits by unit: seconds=600,tokens=20000.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Further limits by unit: usd=2,seconds=600,tokens=20000.")] = None,
     revision: Annotated[str, typer.Option(help="The revision that agents begin from.")] = "HEAD",
     include_changes: Annotated[bool, typer.Option("--include-changes", help="Begin from changed tracked files too.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Agents at once.")] = 4,
@@ -175,13 +181,15 @@ def patch(  # noqa: PLR0913 - the options of the command
     With tests, a patch that passes all is chosen; without them, the most frequent one. The repository is only read, except by --apply.
     Exit code 1: no patch, or none that passes the tests.
     """
-    from tts.serve.leases.workspace import Workspace
     from tts.cli.arguments import parse_budget
+    from tts.serve.leases.workspace import Workspace
     from tts.solver.solver import Solver
     from tts.trace.trace import check_path
     from tts.verifiers.patch_tests import PatchTests
 
     _check_patch_options(prompt, repo, tests, hidden, demo=demo, apply=apply)
+    settings = settings_of(model_option, key_from=key_from)
+    called = None if model is None and url is None and not settings else named_model(model, url, settings)
     limits = parse_budget(f"samples={n}" + ("" if budget is None else f",{budget}"))
     if trace is not None:
         check_path(trace)
@@ -191,7 +199,7 @@ def patch(  # noqa: PLR0913 - the options of the command
     chosen: list[Solution] = []
     with (
         _repository(repo, demo=demo) as folder,
-        Workspace(folder, agent=agent, revision=revision, include_changes=include_changes, jobs=jobs) as workspace,
+        Workspace(folder, agent=agent, model=called, revision=revision, include_changes=include_changes, jobs=jobs) as workspace,
     ):
         for name in workspace.store.untracked[:1]:
             warn(f"{len(workspace.store.untracked)} untracked files are left out, such as {one_visible_line(name)}")

@@ -58,6 +58,7 @@ class Agent:
         counts_tokens: Whether it reports its tokens, before it acts. Then a run that is stopped before has taken none.
         environment: Further variables, in which `{url}`, `{key}` and `{model}` stand for those of a model. Without one they are left out.
         files: Files below its empty home, written before it starts.
+        leaves: Names of what it leaves in the folder, which is no part of a patch.
         model: Whether it "may" call a model of the workspace, "needs" one, or calls "none".
     """
 
@@ -68,6 +69,7 @@ class Agent:
     counts_tokens: bool = False
     environment: Mapping[str, str] = field(default_factory=lambda: MODEL_VARIABLES)
     files: Mapping[str, str] = field(default_factory=dict[str, str])
+    leaves: tuple[str, ...] = ()
     model: Literal["may", "needs", "none"] = "may"
 
 
@@ -108,7 +110,7 @@ def _harness(record: HarnessRecord) -> Agent:
     if (program := shutil.which(Path(name).absolute() if os.sep in name else name)) is None:
         raise ConfigError(f"agent is {record.name!r}, but its program {name!r} is not found on PATH", hint=record.install or "install it")
     return Agent(
-        record.name, (str(program), *arguments), environment=record.environment, files=record.files,
+        record.name, (str(program), *arguments), environment=record.environment, files=record.files, leaves=tuple(record.leaves),
         model="none" if record.trust_usage else "needs",
     )  # fmt: skip
 

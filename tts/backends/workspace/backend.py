@@ -19,7 +19,7 @@ from tts.backends.metadata import BackendMetadata
 from tts.backends.workspace.agents import Agent, AgentTurn, TurnFiles, find_agent
 from tts.backends.workspace.leases import Door, Loan
 from tts.backends.workspace.processes import Process
-from tts.backends.workspace.store import Checkout, State, StateStore
+from tts.backends.workspace.store import Checkout, State, StateStore, remove
 from tts.backends.workspace.suites import Suite, SuiteOutcome, SuiteRunner
 from tts.budget.ledger import sum_known
 from tts.checks import check_int
@@ -319,6 +319,8 @@ class AgentRuns(Backend):
             finally:
                 rows.forget(process)
             is_told = rows.cancelled or rows.done
+            for path in (path for name in self.agent.leaves for path in run.fork.path.glob(name)):
+                remove(path)
             try:
                 state = self.store.commit(run.fork)
             except EngineError as failure:

@@ -42,6 +42,7 @@ class HarnessRecord(Section):
         name: The name of the record.
         command: The program and its arguments.
         environment: Further variables of its environment.
+        leaves: Names of what it leaves in the folder of the task, such as `.mine.cache*`, which is no part of a patch.
         files: Files that are written before it starts, by their paths below its empty home.
         trust_usage: Whether it calls a model on its own login, and its own report of tokens counts, as an estimate. It needs no model here.
         install: How the program is installed, for people.
@@ -53,6 +54,7 @@ class HarnessRecord(Section):
     command: list[Text] = Field(min_length=1)
     environment: dict[str, str] = Field(default_factory=dict[str, str])
     files: dict[str, str] = Field(default_factory=dict[str, str])
+    leaves: list[Annotated[str, Field(pattern=r"^\.[^/]+$")]] = Field(default_factory=list[str])
     trust_usage: bool = False
     install: str = ""
     source: str = ""
