@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +12,8 @@ from tts.errors import ConfigError, shown
 from tts.registry import EVERYTHING, Registry, Scope, calls_in
 
 TRUST_PLACES: Final = "TTS_TRUST_PLACES"  # environment variable: "1" lets files of data name places too; child processes inherit it
+
+ALLOW_COMMANDS: Final = "TTS_ALLOW_COMMANDS"  # environment variable: "1" lets data sets run commands; child processes inherit it
 
 # Parameters whose texts are prompts, roles or choices of a part. A text for any other parameter may name a file, a server or code.
 OPEN_TEXTS = frozenset(
@@ -166,15 +168,30 @@ def file_scope() -> Scope:
     return EVERYTHING if os.environ.get(TRUST_PLACES) == "1" else RegisteredNames()
 
 
+def commands_allowed() -> bool:
+    """Whether commands of data sets may run: the environment variable TTS_ALLOW_COMMANDS is "1"."""
+    return os.environ.get(ALLOW_COMMANDS) == "1"
+
+
+def trust_places() -> AbstractContextManager[None]:
+    """Let files of data name places for a block, here and in processes that are started within it."""
+    return _setting(TRUST_PLACES)
+
+
+def allow_commands() -> AbstractContextManager[None]:
+    """Let data sets run commands for a block, here and in processes that are started within it."""
+    return _setting(ALLOW_COMMANDS)
+
+
 @contextmanager
-def trust_places() -> Generator[None]:
-    """Let files of data name places for the block, here and in processes that are started within it."""
-    before = os.environ.get(TRUST_PLACES)
-    os.environ[TRUST_PLACES] = "1"
+def _setting(name: str) -> Generator[None]:
+    """Set an environment variable to "1" for the block."""
+    before = os.environ.get(name)
+    os.environ[name] = "1"
     try:
         yield
     finally:
         if before is None:
-            del os.environ[TRUST_PLACES]
+            del os.environ[name]
         else:
-            os.environ[TRUST_PLACES] = before
+            os.environ[name] = before

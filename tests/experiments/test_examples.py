@@ -10,6 +10,7 @@ import pytest
 from tts.experiments.run.runner import PreparedStudy, run
 from tts.experiments.store.store import Store
 from tts.experiments.study.file import read_study
+from tts.scopes import allow_commands
 
 pytest.importorskip("yaml")
 
@@ -32,9 +33,13 @@ def test_a_study_is_at_most_thirty_lines_and_can_be_read(file: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_study_runs(file: Path, tmp_path: Path):
-    if file.stem != "toy":
+    if file.stem not in ("toy", "patches"):
         pytest.importorskip("torch")
-    with PreparedStudy(read_study(file, ["problems.limit=3", "seeds=1"])) as prepared, Store(tmp_path / "store.sqlite") as store:
+    with (
+        allow_commands(),
+        PreparedStudy(read_study(file, ["problems.limit=3", "seeds=1"])) as prepared,
+        Store(tmp_path / "store.sqlite") as store,
+    ):
         counts = run(prepared, store).counts
     assert counts.failed == 0
     assert counts.done == len(list(prepared.cells()))

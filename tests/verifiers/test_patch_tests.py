@@ -147,10 +147,12 @@ def test_equal_files_are_tested_once_and_a_run_has_a_limit(repo, tmp_path):
 def test_notes_name_tests_unless_they_are_hidden(repo):
     workspace, verifier = bound(repo, command="pytest -q")
     with workspace:
-        assert verifier._score(None, None).note == "1 of 2 tests pass; tests that fail: tests.test_add::test_sum."
-        assert "cannot be applied" in verifier._score("diff --git a/no b/no\n--- a/no\n+++ b/no\n@@ -1 +1 @@\n-a\n+b\n", None).note
+        assert verifier.score_patch(workspace, None).note == "1 of 2 tests pass; tests that fail: tests.test_add::test_sum."
+        assert (
+            "cannot be applied" in verifier.score_patch(workspace, "diff --git a/no b/no\n--- a/no\n+++ b/no\n@@ -1 +1 @@\n-a\n+b\n").note
+        )
         hidden = PatchTests(command="pytest -q", hidden=str(repo / "tests")).filled(None, workspace)
-        assert hidden._score(None, None).note.endswith("tests pass.")
+        assert hidden.score_patch(workspace, None).note.endswith("tests pass.")
         assert pickle.loads(pickle.dumps(verifier)) == verifier == PatchTests(command="pytest -q")
 
 
@@ -159,8 +161,8 @@ def test_a_patch_reaches_only_the_fork(repo, path):
     workspace, verifier = bound(repo, command="true")
     with workspace:
         patch = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"
-        assert verifier._score(patch, None).whole == 0
-        assert verifier._score(patch, None).note.startswith("The patch cannot be applied")
+        assert verifier.score_patch(workspace, patch).whole == 0
+        assert verifier.score_patch(workspace, patch).note.startswith("The patch cannot be applied")
 
 
 def test_what_cannot_be_tested_is_refused_before_the_search(repo, tmp_path):

@@ -12,7 +12,7 @@ import typer
 
 from tts.cli.boundary import FAILED, INTERRUPTED, ended_by_sigterm, warn
 from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
-from tts.cli.runs import DryRun, StoreFile, TrustPlaces
+from tts.cli.runs import AllowCommands, DryRun, StoreFile, TrustPlaces
 from tts.cli.terminal import messages, table_width
 from tts.display import visible
 from tts.errors import TROUBLES
@@ -57,6 +57,7 @@ def run(  # noqa: PLR0913 - the options of the command
     batch_files: BatchFiles = None,
     cancel_batches: CancelBatches = False,
     _: TrustPlaces = False,
+    __: AllowCommands = False,
 ) -> None:
     """Run a study, or the cells of it that have no result yet.
 

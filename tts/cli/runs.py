@@ -37,6 +37,19 @@ def _trust(context: typer.Context, trusted: bool) -> None:  # noqa: FBT001 - the
 TrustPlaces = Annotated[
     bool, typer.Option("--trust-places", callback=_trust, help="Let stores and performance models name code: you trust who wrote them.")
 ]
+
+
+def _allow(context: typer.Context, allowed: bool) -> None:  # noqa: FBT001 - the form of a typer callback
+    """Let data sets run commands while the command runs."""
+    if allowed:
+        from tts.scopes import allow_commands
+
+        context.with_resource(allow_commands())
+
+
+AllowCommands = Annotated[
+    bool, typer.Option("--allow-commands", callback=_allow, help="Let data sets of repositories run the commands of their tests.")
+]
 StoreFile = Annotated[Path | None, typer.Option("--store", metavar="FILE", help="Where results are kept, if not .tts/store.sqlite.")]
 
 

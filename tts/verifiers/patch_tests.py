@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tts.backends.base import Backend
-from tts.backends.workspace.suites import Result, RunsSuites, Suite, SuiteOutcome
+from tts.backends.workspace.suites import HasRepositories, RepositorySuites, Result, RunsSuites, Suite, SuiteOutcome
 from tts.checks import Rule, above, check_flag, check_parameters, check_text, choice
 from tts.errors import ConfigError, shown
 from tts.models.registry import ModelRecord
@@ -87,7 +87,7 @@ class PatchTests(Verifier):
     hidden: Annotated[str, Rule(_check_hidden)] | None = None
     restore: Annotated[bool, Rule(check_flag)] = True
     seconds: Annotated[float, above(0, 2**31, "2**31")] = 600.0
-    workspace: RunsSuites | None = field(default=None, init=False, repr=False, compare=False)
+    workspace: RunsSuites | HasRepositories | None = field(default=None, init=False, repr=False, compare=False)
     name = "tests"
 
     def __post_init__(self) -> None:
@@ -111,18 +111,20 @@ class PatchTests(Verifier):
             ConfigError: The backend has no repository, or the suite does not run there.
         """
         del record
-        if not isinstance(backend, RunsSuites):
+        if not isinstance(backend, RunsSuites | HasRepositories):
             raise ConfigError(
                 f"the verifier 'tests' tests patches of a repository, which the backend {backend.name!r} does not have",
                 hint="give backend=tts.Workspace('.', agent=…)",
             )
-        self._check_root(backend.run_suite(self.suite, None))
+        for repository in backend.repositories() if isinstance(backend, HasRepositories) else [RepositorySuites(backend)]:
+            suite = repository.suite(self.suite)
+            self._check_root(suite, repository.runs.run_suite(suite, None))
         bound = replace(self)
         object.__setattr__(bound, "workspace", backend)
         return bound
 
-    def _check_root(self, root: SuiteOutcome) -> None:
-        where = f"command is {self.command!r}, but on the repository as it is"
+    def _check_root(self, suite: Suite, root: SuiteOutcome) -> None:
+        where = f"command is {shlex.join(suite.command)!r}, but on the repository as it is"
         if root.elsewhere:
             module, file = next(iter(root.elsewhere.items()))
             raise ConfigError(
@@ -132,7 +134,7 @@ class PatchTests(Verifier):
             raise ConfigError(f"{where} it takes more than {self.seconds:g} s", hint="give tests(seconds=…)")
         if root.code in (None, 127):
             raise ConfigError(f"{where} it does not start: {root.last_line}")
-        if self.suite.by_pytest and not root.results:
+        if suite.by_pytest and not root.results:
             raise ConfigError(f"{where} no test runs: {root.last_line}")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -141,31 +143,46 @@ class PatchTests(Verifier):
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory; NaN for those that the time does not reach."""
-        del problem
+        repository = self._repository(problem.text)
+        suite = repository.suite(self.suite)
         patches = [_TASK.extract(trajectory.full_text) for trajectory in trajectories]
         scores: dict[str | None, StepScores] = {}
         for patch in dict.fromkeys(patches):
             left = calls.seconds_left()
-            scores[patch] = _LATE if left is not None and left <= 0 else await in_thread(self._score, patch, left)
+            scores[patch] = _LATE if left is not None and left <= 0 else await in_thread(self._score, repository.runs, suite, patch, left)
         return [scores[patch] for patch in patches]
 
-    def _score(self, patch: str | None, left: float | None) -> StepScores:
+    def _repository(self, prompt: str) -> RepositorySuites:
         if self.workspace is None:
             raise ConfigError(
                 "the verifier 'tests' has no repository", hint="give it to tts.solve with backend=tts.Workspace('.', agent=…)"
             )
-        outcome = self.workspace.run_suite(self.suite, patch, left)
+        if isinstance(self.workspace, HasRepositories):
+            return self.workspace.repository_of(prompt)
+        return RepositorySuites(self.workspace)
+
+    def score_patch(self, workspace: RunsSuites, patch: str | None) -> StepScores:
+        """Return the score of a patch.
+
+        Args:
+            workspace: What runs the suite.
+            patch: The patch; None for the root as it is.
+        """
+        return self._score(workspace, self.suite, patch, None)
+
+    def _score(self, workspace: RunsSuites, suite: Suite, patch: str | None, left: float | None) -> StepScores:
+        outcome = workspace.run_suite(suite, patch, left)
         if outcome.stopped and left is not None and left < self.seconds:
             return _LATE
         if outcome.refusal:
             return StepScores(whole=0.0, note=f"The patch cannot be applied: {outcome.refusal}")
         if outcome.stopped:
             return StepScores(whole=0.0, note=f"The tests took more than {self.seconds:g} s.")
-        if not self.suite.by_pytest:
+        if not suite.by_pytest:
             return StepScores(whole=float(outcome.code == 0), note=f"The command ended with exit code {outcome.code}.")
         if outcome.results is None:
             return StepScores(whole=0.0, note="The tests did not come to their end.")
-        root = self.workspace.run_suite(self.suite, None).results or {}
+        root = workspace.run_suite(suite, None).results or {}
         passed = judge_results(outcome.results, root, new=self.restore)
         share = sum(passed.values()) / len(passed) if passed else 0.0
         return StepScores(whole=share if self.credit == "share" else float(share == 1), note=self._note(passed))

@@ -13,8 +13,8 @@ import shutil
 import sys
 import threading
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -102,6 +102,40 @@ class RunsSuites(Protocol):
             suite: The suite.
             patch: The patch; None or "" for the root as it is.
             seconds: The time that is left, if that is limited.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RepositorySuites:
+    """A repository that can be tested.
+
+    Attributes:
+        runs: What runs suites in it.
+        command: The command of its own tests, in place of a suite's; None: it states none.
+    """
+
+    runs: RunsSuites
+    command: tuple[str, ...] | None = None
+
+    def suite(self, given: Suite) -> Suite:
+        """Return a suite with the command of the repository."""
+        return given if self.command is None else replace(given, command=self.command)
+
+
+@runtime_checkable
+class HasRepositories(Protocol):
+    """A backend with a repository for each prompt of a data set."""
+
+    def repositories(self) -> Sequence[RepositorySuites]:
+        """Return all of them."""
+        ...
+
+    def repository_of(self, prompt: str) -> RepositorySuites:
+        """Return the repository of a prompt.
+
+        Args:
+            prompt: The prompt.
         """
         ...
 

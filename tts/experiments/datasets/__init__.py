@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from tts.errors import ConfigError, TTSError, shown, unknown_name
@@ -61,6 +62,7 @@ DATASETS = Registry(
         "hub": "tts.experiments.datasets.hub:DATASET",
         "humaneval": "tts.experiments.datasets.hub:HUMANEVAL",
         "math500": "tts.experiments.datasets.hub:MATH500",
+        "repositories": "tts.experiments.datasets.repositories:DATASET",
         "reasoning_gym": "tts.experiments.datasets.reasoning_gym:DATASET",
     },
 )
@@ -70,12 +72,12 @@ FILES = (".jsonl", ".csv", ".parquet")  # endings of names that are files
 
 
 def is_file(name: str) -> bool:
-    """Whether the name of a data set is that of a file."""
-    return name.endswith(FILES) and name not in DATASETS
+    """Whether the name of a data set is that of a file, or of a folder of repositories."""
+    return name not in DATASETS and (name.endswith(FILES) or Path(name).is_dir())
 
 
 def get(name: str) -> DataSet:
-    """Return the data set of a name, a file, or a place ("package.module:name"): a `DataSet`, or a function that returns problems.
+    """Return the data set of a name, a file, a folder, or a place ("package.module:name"): a `DataSet`, or a function of problems.
 
     Raises:
         ConfigError: there is none, what another package registered under the name is no `DataSet`, or what is at the place is neither.
@@ -94,7 +96,12 @@ def get(name: str) -> DataSet:
 
 
 def _of_file(path: str) -> DataSet:
-    """Return the data set "file" with its path."""
+    """Return the data set "file" with its path, or that of a folder of repositories."""
+    if Path(path).is_dir():
+        folder = DATASETS.get("repositories")
+        return DataSet(
+            load=lambda *, limit=None: folder.load(path=path, limit=limit), source=f"{folder.source}: {path}", licence=folder.licence
+        )
     file = DATASETS.get("file")
 
     def load(

@@ -1,0 +1,5 @@
+"""Leap years."""
+
+
+def is_leap(year):
+    return year % 4 == 0 and year % 100 == 0 or year % 400 == 0

@@ -1,0 +1,1 @@
+"""Searches over the turns of an agent beside independent runs, on small repositories."""

@@ -1,0 +1,252 @@
+"""Data sets of repositories: a folder with a folder for each task, and each problem opened in the repository of its own.
+
+    patches/
+      leap/
+        task.yaml       prompt: Fix leap.py; tests: pytest -q; repo: repo; hidden: hidden
+        repo/           files, or a clone
+        hidden/         files of tests that agents do not get
+
+`repo` and `hidden` are below the folder of the task. A repository without `.git` of its own is a plain folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Self, cast
+
+from tts.backends.base import Backend, Reply, RowSet, SampleRequest
+from tts.backends.metadata import BackendMetadata
+from tts.backends.workspace.agents import find_agent
+from tts.backends.workspace.backend import AgentRuns
+from tts.backends.workspace.suites import RepositorySuites
+from tts.errors import ConfigError, missing_extra, shown, unknown_name
+from tts.types import Prompt, prompt_text
+
+TASK_FILE: Final = "task.yaml"
+_MOST_BYTES: Final = 1 << 20
+_KEYS: Final = ("prompt", "tests", "repo", "revision", "hidden")
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryTask:
+    """A task in a repository.
+
+    Attributes:
+        folder: The folder of the task.
+        prompt: The task in words.
+        tests: The command of the tests, which no shell reads.
+        repo: The folder of the repository.
+        revision: The revision that agents begin from.
+        hidden: Files of tests that agents do not get; None: there are none.
+    """
+
+    folder: Path
+    prompt: str
+    tests: str
+    repo: Path
+    revision: str = "HEAD"
+    hidden: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.folder.name
+
+    def workspace(self, agent: str, jobs: int = 4) -> AgentRuns:
+        """Return a workspace in the repository.
+
+        Args:
+            agent: The agent.
+            jobs: The most agents at once.
+
+        Raises:
+            ConfigError: The repository cannot be forked.
+        """
+        if (self.repo / ".git").exists():
+            return AgentRuns(self.repo, agent=agent, revision=self.revision, jobs=jobs)
+        with TemporaryDirectory(prefix="tts-task-") as scratch:  # outside of any repository that the data set may be in
+            copy = shutil.copytree(self.repo, Path(scratch, self.name), symlinks=True)
+            return AgentRuns(copy, agent=agent, revision=self.revision, jobs=jobs)
+
+
+def read_tasks(folder: str | Path) -> list[RepositoryTask]:
+    """Return the tasks of a data set, by name.
+
+    Args:
+        folder: The folder of the data set.
+
+    Raises:
+        ConfigError: There is no task, one is not valid, or two have one prompt; the text names the file.
+    """
+    files = sorted(Path(folder).glob(f"*/{TASK_FILE}"))
+    if not files:
+        raise ConfigError(f"the data set {str(folder)!r} has no task", hint=f"make a folder for each task, with {TASK_FILE}")
+    tasks = [_read_task(file) for file in files]
+    named: dict[str, Path] = {}
+    for file, task in zip(files, tasks, strict=True):
+        if (other := named.setdefault(task.prompt, file)) != file:
+            raise ConfigError(f"{file}: its prompt is that of {other}, but each must be another", hint="name the files to mend")
+    return tasks
+
+
+def _read_task(file: Path) -> RepositoryTask:
+    told = _read_yaml(file)
+    for key in told:
+        if key not in _KEYS:
+            raise unknown_name(f"key of {file}", key, _KEYS)
+    texts = {key: _text(file, key, value) for key, value in told.items()}
+    for key in ("prompt", "tests"):
+        if key not in texts:
+            raise ConfigError(f"{file}: it has no {key}", hint=f"write {key}: …")
+    try:
+        words = shlex.split(texts["tests"])
+    except ValueError as failure:
+        raise ConfigError(f"{file}: its tests is {shown(texts['tests'])}, but must be words of a command: {failure}") from None
+    if not words:
+        raise ConfigError(f"{file}: its tests is empty, but must name a program", hint="for example pytest -q")
+    repo = _within(file, "repo", texts.get("repo", "repo"))
+    if not repo.is_dir():
+        raise ConfigError(f"{file}: its repo is {str(repo.name)!r}, but there is no such folder beside it")
+    hidden = _within(file, "hidden", texts["hidden"]) if "hidden" in texts else None
+    if hidden is not None and not hidden.exists():
+        raise ConfigError(f"{file}: its hidden is {texts['hidden']!r}, but there is no such file or folder beside it")
+    return RepositoryTask(file.parent, texts["prompt"], texts["tests"], repo, texts.get("revision", "HEAD"), hidden)
+
+
+def _read_yaml(file: Path) -> Mapping[str, Any]:
+    try:
+        import yaml
+    except ImportError:
+        raise missing_extra("pyyaml", "experiments", f"reading {TASK_FILE}") from None
+    try:
+        text = file.read_bytes()[: _MOST_BYTES + 1].decode("utf-8")
+        told: Any = yaml.safe_load(text) if len(text) <= _MOST_BYTES else None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as failure:
+        raise ConfigError(f"{file}: it is no YAML: {' '.join(str(failure).split())}") from None
+    if not isinstance(told, dict):
+        raise ConfigError(f"{file}: it must be keys with values, at most {_MOST_BYTES >> 20} MiB", hint="such as prompt: Fix leap.py")
+    return cast("dict[str, Any]", told)
+
+
+def _text(file: Path, key: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{file}: its {key} is {shown(value)}, but must be a text")
+    return value
+
+
+def _within(file: Path, key: str, name: str) -> Path:
+    """Return what a name means below the folder of a task, also behind links."""
+    found = (file.parent / name).resolve()
+    if not found.is_relative_to(file.parent.resolve()) or found == file.parent.resolve():
+        raise ConfigError(f"{file}: its {key} is {name!r}, but must be below the folder of {TASK_FILE}")
+    return found
+
+
+class Repositories(Backend):
+    """Runs of an agent, each problem of a data set in its own repository. A prompt is that of a task, or has it in its text.
+
+    Args:
+        data: The folder of the data set.
+        agent: As in `AgentRuns`.
+        jobs: The most agents at once in each repository.
+
+    Attributes:
+        tasks: The tasks.
+
+    Raises:
+        ConfigError: A task is not valid, or its repository cannot be forked.
+    """
+
+    name = "repositories"
+    metadata = BackendMetadata(task="patch")
+
+    def __init__(self, data: str | Path, *, agent: str, jobs: int = 4) -> None:
+        found = find_agent(agent)
+        self.tasks = read_tasks(data)
+        self._workspaces = [task.workspace(agent, jobs) for task in self.tasks]
+        self.caps = self._workspaces[0].caps
+        for workspace in self._workspaces:
+            workspace.counters = self.counters
+        digest = hashlib.sha256(" ".join(workspace.store.root.tree for workspace in self._workspaces).encode()).hexdigest()
+        self.identity = f"repositories {found.name} {digest}"
+
+    @classmethod
+    def from_record(cls, record: object, *, data: str = "", agent: str = "", jobs: int = 4, **others: object) -> Self:
+        """Return the backend of a study, from the options `data` and `agent`.
+
+        Raises:
+            ConfigError: An option is missing or unknown.
+        """
+        del record
+        for name in others:
+            raise unknown_name("option of repositories", name, ("data", "agent", "jobs"))
+        if not data or not agent:
+            raise ConfigError("the options data and agent are required", hint="options: {data: examples/patches, agent: toy}")
+        return cls(data, agent=agent, jobs=jobs)
+
+    def count(self, prompt: Prompt) -> int:  # noqa: ARG002 - what agents read is counted with their runs
+        """Return 0: no model reads the prompt when it is opened."""
+        return 0
+
+    async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
+        """Return handles at the roots of the prompts' repositories."""
+        return [reply for prompt in prompts for reply in await self._of(prompt_text(prompt)).open([prompt])]
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        """Run the agent in the repository of the handle; see `AgentRuns.sample`."""
+        return self._of(request.handle.prompt).sample(request)
+
+    def fork(self, handle: Any, count: int) -> list[Any]:
+        """Return handles of the same state that are released separately."""
+        return self._of(handle.prompt).fork(handle, count)
+
+    def release(self, handles: Sequence[Any]) -> None:
+        """Let go of the states of handles."""
+        for handle in handles:
+            self._of(handle.prompt).release([handle])
+
+    async def close(self) -> None:
+        """Stop every agent, and remove all states and forks."""
+        for workspace in self._workspaces:
+            await workspace.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove all states and forks. No search may run any more."""
+        for workspace in self._workspaces:
+            workspace.__exit__()
+
+    def repositories(self) -> list[RepositorySuites]:
+        """Return the repositories, each with the command of its tests."""
+        return [
+            RepositorySuites(workspace, tuple(shlex.split(task.tests)))
+            for task, workspace in zip(self.tasks, self._workspaces, strict=True)
+        ]
+
+    def repository_of(self, prompt: str) -> RepositorySuites:
+        """Return the repository of a prompt.
+
+        Raises:
+            ConfigError: No task has it.
+        """
+        return self.repositories()[self._place(prompt)]
+
+    def _of(self, prompt: str) -> AgentRuns:
+        return self._workspaces[self._place(prompt)]
+
+    def _place(self, prompt: str) -> int:
+        """Return the place of the task whose prompt a text has, the longest one where it has several."""
+        found = [place for place, task in enumerate(self.tasks) if task.prompt in prompt]
+        if not found:
+            raise ConfigError(
+                f"the prompt {shown(prompt)} is of no task of the data set", hint=f"the prompts are those in {TASK_FILE} of its folders"
+            )
+        return max(found, key=lambda place: len(self.tasks[place].prompt))
