@@ -332,6 +332,28 @@ def test_a_harness_that_ignores_the_url_is_named_in_one_line(repo, tmp_path):
         solve(repo, Scripted(mend), record(tmp_path, OWN.format(program=program)), {"samples": 2})
 
 
+TRUSTED = """name: mine
+command: [{program}]
+trust_usage: {{passes: [OWN_KEY], tokens: usage.output, message: said}}
+"""
+
+
+@pytest.mark.parametrize(("told", "tokens"), [("20", 20), ("1000", 50), ("none", 50)])
+def test_a_harness_with_its_own_login_counts_by_its_own_report_as_an_estimate(repo, tmp_path, monkeypatch, told, tokens):
+    """It gets the variables that its record names, and no others of the user's. What it does not tell counts as all that it may take."""
+    monkeypatch.setenv("OWN_KEY", "own")
+    monkeypatch.setenv("OPENAI_API_KEY", "planted")
+    program = tmp_path / "own"
+    report = json.dumps({"said": "I did", "usage": {"output": int(told)}}) if told.isdecimal() else "nothing"
+    program.write_text(f"#!/bin/sh\necho $OWN_KEY$OPENAI_API_KEY > a\necho '{report}'\n")
+    program.chmod(0o755)
+    with tts.Workspace(repo, agent=record(tmp_path, TRUSTED.format(program=program))) as workspace:
+        found = tts.solve("Fix it.", tts.Budget(samples=1, tokens=50), backend=workspace, strategy="single")
+    assert found.usage.generated_tokens == tokens
+    assert found.usage.estimated
+    assert "+own" in str(found.answer).splitlines()
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -344,7 +366,8 @@ def test_a_harness_that_ignores_the_url_is_named_in_one_line(repo, tmp_path):
         ("name: a\ncommand: [a]", r"does not use both \{url\} and \{key\}"),
         ("name: a\ncommand: [a]\nenvironment: {LD_PRELOAD: '{url}{key}'}", "LD_PRELOAD"),
         ("name: a\ncommand: [a]\nfiles: {../a: '{url}{key}'}", "below the home"),
-        ("name: a\ncommand: [a, '{key}']\ntrust_usage: true", "trust_usage"),
+        ("name: a\ncommand: [a, '{key}']\ntrust_usage: {passes: [A], tokens: a}", "trust_usage is given"),
+        ("name: a\ncommand: [a]\ntrust_usage: true", "trust_usage"),
         ("name: a\ncommand: [no-such-program, '{url}', '{key}']\ninstall: pip install it", "'no-such-program' is not found on PATH"),
         ("name: !!python/object/apply:os.system [a]\ncommand: [a]", "is no YAML"),
     ],

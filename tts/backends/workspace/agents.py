@@ -29,7 +29,7 @@ from typing import Any, Final, Literal
 from tts.backends.workspace import toy_agent
 from tts.backends.workspace.leases import Loan
 from tts.backends.workspace.processes import MOST_OUTPUT, ProcessEnd
-from tts.backends.workspace.record import SUFFIXES, HarnessRecord, filled, find_record, has_fields, names
+from tts.backends.workspace.record import SUFFIXES, HarnessRecord, TrustedUsage, filled, find_record, has_fields, names
 from tts.errors import ConfigError, unknown_name
 
 Status = Literal["finished", "turn", "cut", "failed", "stopped"]
@@ -59,6 +59,7 @@ class Agent:
         environment: Further variables, in which `{url}`, `{key}` and `{model}` stand for those of a model. Without one they are left out.
         files: Files below its empty home, written before it starts.
         leaves: Names of what it leaves in the folder, which is no part of a patch.
+        trusted: What it says of its usage, where it calls a model on its own login.
         model: Whether it "may" call a model of the workspace, "needs" one, or calls "none".
     """
 
@@ -70,6 +71,7 @@ class Agent:
     environment: Mapping[str, str] = field(default_factory=lambda: MODEL_VARIABLES)
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     leaves: tuple[str, ...] = ()
+    trusted: TrustedUsage | None = None
     model: Literal["may", "needs", "none"] = "may"
 
 
@@ -111,7 +113,7 @@ def _harness(record: HarnessRecord) -> Agent:
         raise ConfigError(f"agent is {record.name!r}, but its program {name!r} is not found on PATH", hint=record.install or "install it")
     return Agent(
         record.name, (str(program), *arguments), environment=record.environment, files=record.files, leaves=tuple(record.leaves),
-        model="none" if record.trust_usage else "needs",
+        trusted=record.trust_usage, model="needs" if record.trust_usage is None else "none",
     )  # fmt: skip
 
 
@@ -183,6 +185,8 @@ class TurnFiles:
         """Return the whole environment of a run."""
         values = self.fields()
         further = {name: filled(text, values) for name, text in agent.environment.items()}
+        passes = () if agent.trusted is None else agent.trusted.passes
+        further |= {name: os.environ[name] for name in passes if name in os.environ}
         return (
             self._own
             | {name: text for name, text in further.items() if not has_fields(text)}
@@ -206,7 +210,7 @@ class TurnFiles:
             is_told: Whether the search has told it to stop.
         """
         last = end.output.strip()[-_MESSAGE:]
-        report = _read_report(self.report)
+        report = _read_report(self.report) if agent.trusted is None else self._trusted_report(agent.trusted, end, max_tokens)
         tokens = report.get("tokens", 0) if self._loan is None else 0  # the model counts them
         if type(tokens) is not int or not 0 <= tokens <= max_tokens:
             return AgentTurn("failed", "", 0, error=f"AgentReport: it reports {str(tokens)[:40]!r} tokens, of at most {max_tokens}")
@@ -232,12 +236,34 @@ class TurnFiles:
             return AgentTurn("failed", "", tokens, error=f"AgentReport: its session has more than {_MOST_SESSION >> 20} MiB")
         return AgentTurn(status, message, tokens, session)
 
+    def _trusted_report(self, trusted: TrustedUsage, end: ProcessEnd, max_tokens: int) -> Mapping[str, Any]:
+        """Return the report of an agent with a login of its own. More tokens than it might take, or an unknown number, count as all."""
+        said = _read_report(self.report) or _parse_report((end.output.strip().splitlines() or [""])[-1])
+        tokens, message = _at(said, trusted.tokens), _at(said, trusted.message)
+        if type(tokens) is not int or not 0 <= tokens <= max_tokens:
+            return {"tokens": max_tokens, "message": message, "status": "cut"}
+        return {"tokens": tokens, "message": message}
+
+
+def _at(said: Any, path: str) -> Any:
+    """Return what stands at a path in plain values; None where nothing does."""
+    for name in path.split("."):
+        said = said.get(name) if isinstance(said, dict) else None
+    return said
+
 
 def _read_report(path: Path) -> Mapping[str, Any]:
     """Return an agent's report; nothing where it has none, or one that cannot be read."""
     try:
-        report: Any = json.loads(path.read_bytes()[:_MOST_SESSION]) if path.is_file() else {}
-    except (OSError, ValueError, RecursionError):
+        return _parse_report(path.read_bytes()[:_MOST_SESSION]) if path.is_file() else {}
+    except OSError:
+        return {}
+
+
+def _parse_report(text: str | bytes) -> Mapping[str, Any]:
+    try:
+        report: Any = json.loads(text)
+    except (ValueError, RecursionError):
         return {}
     return report if isinstance(report, dict) else {}
 

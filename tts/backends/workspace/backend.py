@@ -346,7 +346,7 @@ class AgentRuns(Backend):
         if finish not in ("error", "cancelled"):
             handle = WorkspaceHandle(prompt, run.fork.state, run.session)
             self.store.keep(handle.state)
-        return Sample(run.text, (), (), finish, handle, run.tokens, error=run.error)
+        return Sample(run.text, (), (), finish, handle, run.tokens, self.agent.trusted is not None, run.error)
 
 
 def _seed(stream: int, position: int, word: int) -> int:

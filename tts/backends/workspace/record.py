@@ -32,6 +32,22 @@ _MOST_BYTES = 1 << 16
 Text = Annotated[str, Field(min_length=1)]
 
 
+class TrustedUsage(Section):
+    """What a harness that calls a model on its own login says of its usage.
+
+    Paths are names with points between them, in the JSON that it writes to `{report_file}`, or prints as its last line.
+
+    Args:
+        passes: Variables of the user's environment that it gets, such as the one with its key.
+        tokens: The path of the number of generated tokens.
+        message: The path of its last message; "": what it printed.
+    """
+
+    passes: list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]] = Field(min_length=1)
+    tokens: Text
+    message: str = ""
+
+
 class HarnessRecord(Section):
     """A coding agent, and how it is run for one task.
 
@@ -44,7 +60,8 @@ class HarnessRecord(Section):
         environment: Further variables of its environment.
         leaves: Names of what it leaves in the folder of the task, such as `.mine.cache*`, which is no part of a patch.
         files: Files that are written before it starts, by their paths below its empty home.
-        trust_usage: Whether it calls a model on its own login, and its own report of tokens counts, as an estimate. It needs no model here.
+        trust_usage: What it says of its usage, where it calls a model on its own login. That counts as an estimate. None: it calls a model
+            of the workspace.
         install: How the program is installed, for people.
         source: Where the fields are from.
         notes: Advice for users.
@@ -55,7 +72,7 @@ class HarnessRecord(Section):
     environment: dict[str, str] = Field(default_factory=dict[str, str])
     files: dict[str, str] = Field(default_factory=dict[str, str])
     leaves: list[Annotated[str, Field(pattern=r"^\.[^/]+$")]] = Field(default_factory=list[str])
-    trust_usage: bool = False
+    trust_usage: TrustedUsage | None = None
     install: str = ""
     source: str = ""
     notes: str = ""
@@ -91,9 +108,9 @@ class HarnessRecord(Section):
     @model_validator(mode="after")
     def _fields(self) -> HarnessRecord:
         used = {name for text in self.texts for name in _FIELD.findall(text)}
-        if self.trust_usage and not used.isdisjoint(_OF_MODEL):
-            raise ConfigError("trust_usage is true, but the record uses {url}, {key} or {model}, which are those of a model here")
-        if not self.trust_usage and not {"url", "key"} <= used:
+        if self.trust_usage is not None and not used.isdisjoint(_OF_MODEL):
+            raise ConfigError("trust_usage is given, but the record uses {url}, {key} or {model}, which are those of a model here")
+        if self.trust_usage is None and not {"url", "key"} <= used:
             raise ConfigError(
                 "the record does not use both {url} and {key}, so that its calls would not reach the model", hint="or set trust_usage"
             )
