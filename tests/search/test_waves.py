@@ -115,6 +115,28 @@ def test_rows_that_cannot_be_continued_are_granted_whole() -> None:
     assert caps(plan_rows(known, {"tokens": 25})) == [12] * 2  # what is left where that cannot be paid
 
 
+def test_programs_share_what_is_left_with_those_that_begin_later() -> None:
+    dear = {"cap": 10**6, "cost": RowCost(Rates(flops=3, usd_in=2, usd_out=5)), "programs": 2}
+    wave = plan_rows(towards(Goal.SOLUTION, wanted=8, **dear), {"usd": 800, "tokens": 83, "samples": 9})
+    assert (wave.rows, wave.cap, wave.lease) == (2, 10, {"usd": 100})
+    assert wave.reserve == {"usd": 200, "tokens": 20, "samples": 2}
+    assert plan_rows(towards(Goal.SOLUTION, wanted=8, **dear), {"usd": 800, "samples": 4}).lease == {"usd": 200}
+    open_ended = plan_rows(towards(Goal.SOLUTION, **dear), {"usd": 800})
+    assert (open_ended.rows, open_ended.lease) == (2, {"usd": 400})
+    assert plan_rows(towards(Goal.SOLUTION, spent={"usd": 500}, **dear), {"usd": 800}).lease == {"usd": 800}
+    with pytest.raises(Exhausted, match="usd"):
+        plan_rows(towards(Goal.SOLUTION, spent={"usd": 801}, **dear), {"usd": 800})
+    going_on = plan_rows(towards(Goal.SOLUTION, count=1, wanted=3, goes_on=True, **dear), {"usd": 800})
+    assert (going_on.rows, going_on.lease) == (1, {"usd": 200})
+
+
+def test_at_most_half_of_a_programs_part_is_kept_for_its_score() -> None:
+    judged = RowCost(Rates(usd_in=2, usd_out=5), verifier_calls=1, verifier_cost=lambda unit, new: 3 * new if unit == "usd" else 0)
+    wave = plan_rows(towards(Goal.SOLUTION, count=2, cost=judged, cap=10**6, wanted=2, programs=4), {"usd": 1200, "verifier_calls": 5})
+    assert (wave.rows, wave.cap, wave.lease) == (2, 100, {"usd": 300})
+    assert wave.reserve == {"usd": 1200, "verifier_calls": 4}
+
+
 def test_nothing_begins_where_nothing_is_left_and_the_limit_is_named() -> None:
     with pytest.raises(Exhausted) as end:
         plan_rows(towards(), {"tokens": 0, "generated_tokens": 100})
@@ -184,6 +206,22 @@ def test_a_wave_reserves_no_more_than_is_left_in_any_unit(request: WaveRequest, 
     for unit, amount in wave.reserve.items():
         assert 0 <= amount <= left[unit] - held[unit]
         assert amount >= wave.rows * request.cost.generation(unit, wave.cap)
+
+
+@given(request=requests(), left=limits(), programs=st.integers(1, 5))
+@settings(deadline=None)
+def test_leases_of_programs_and_their_scores_are_reserved(request: WaveRequest, left: dict[str, int], programs: int) -> None:
+    request = dataclasses.replace(request, programs=programs)
+    wave = planned(request, left)
+    if wave is None:
+        return
+    assert 1 <= wave.rows <= min(programs, len(request.branches))
+    assert 1 <= wave.cap <= request.cap
+    assert wave.lease.keys() == left.keys() & {"flops", "usd"}
+    for unit, amount in wave.reserve.items():
+        assert 0 <= amount <= left[unit]
+        needed = wave.lease.get(unit, request.cost.generation(unit, wave.cap)) + request.cost.reserve(unit, wave.cap)
+        assert unit == "samples" or amount >= wave.rows * needed
 
 
 @given(request=requests(), left=limits(), more=limits())
