@@ -74,16 +74,19 @@ def right(answer: str | None, row: dict[str, Any]) -> bool:
     return answer is not None and equal_numbers(answer, row["gold"])
 
 
-def scored(of: Sequence[dict[str, Any]], found: Sequence[Solution]) -> tuple[Estimate, int, int]:
-    """Return the AUC of the scores, how many are unknown, and how many there are."""
+def scored(name: str, of: Sequence[dict[str, Any]], found: Sequence[Solution]) -> str:
+    """Return the line of a score: how many are known, and their AUC."""
     pairs = [
         (one.scores.get("main", math.nan), right(one.answer, row), number)
         for number, (row, solution) in enumerate(zip(of, found, strict=True))
         for one in solution.candidates
     ]
     known = [pair for pair in pairs if not np.isnan(pair[0])]
-    scores, truth, clusters = zip(*known, strict=True)
-    return clustered_auc(scores, truth, clusters, rng=np.random.default_rng(0)), len(pairs) - len(known), len(pairs)
+    shown = "none is known"
+    if len({truth for _, truth, _ in known}) == 2:
+        auc = clustered_auc(*map(list, zip(*known, strict=True)), rng=np.random.default_rng(0))
+        shown = f"{auc.value:.3f} [{auc.low:.3f}, {auc.high:.3f}]"
+    return f"| `{name}` | {len(pairs)} | {len(pairs) - len(known)} | {shown} |"
 
 
 def chosen(name: str, of: Sequence[dict[str, Any]], found: Sequence[Solution]) -> str:
@@ -118,8 +121,7 @@ def page(problems: int, pairs: int, samples: int) -> Iterator[str]:
     for name in _SCORES:
         votes = ", votes=1, max_tokens=80" if name == "judge" else ""
         found = solve(of, f"{name}(model='reader', prompt_tokens={_ROOM}{votes})", "best")
-        auc, unknown, count = scored(of, found)
-        yield f"| `{name}` | {count} | {unknown} | {auc.value:.3f} [{auc.low:.3f}, {auc.high:.3f}] |"
+        yield scored(name, of, found)
         lines.append(chosen(f"`best` by `{name}`", of, found))
     lines.append(chosen("`majority`", of, solve(of, "", "majority")))
     few = of[:pairs]

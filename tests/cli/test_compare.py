@@ -64,7 +64,7 @@ def test_the_other_way_round_is_the_mirror_image(study: Study) -> None:
 def test_columns_are_chosen_in_any_order_and_by_short_titles(tts: Any, study: Study) -> None:
     shown = tts("compare", A, B, "--latex", "--columns", "budget,A - B,p")
     assert shown.exit_code == 0
-    assert r"budget & A - B, points [95 \%] & p \\" in shown.output
+    assert r"budget & A $-$ B, points [95 \%] & p \\" in shown.output
     assert "McNemar" not in shown.output
     markdown = study.table("markdown", columns=("accuracy", "strategy", "budget"))
     assert markdown.splitlines()[0] == "| accuracy [95 %] | strategy | budget |"

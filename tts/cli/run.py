@@ -175,6 +175,8 @@ def _conclude(store: Store, ended: RunSummary, *, is_waited_for: bool) -> None:
         _print_table(store, ended.study)
     if ended.counts.failed:
         _warn_of_failures(store, ended)
+    if ended.not_reached:
+        warn(f"{ended.unpaid:,} cells are left, whose requests no server took ({ended.not_reached}); the same command goes on")
     if ended.counts.failed or (ended.unpaid and is_waited_for):
         raise typer.Exit(FAILED)
 

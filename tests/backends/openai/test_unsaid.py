@@ -18,6 +18,7 @@ from tests.backends.openai.making import QUICK, drawn, on
 from tests.backends.openai.saying import MODELS, ONCE, Asked, Saying, delta, event, head, row, used, whole
 from tests.backends.openai.server import ToyServer, serving
 from tests.serve.wire.upstream import serving_script
+from tests.support.guard import LIMIT_S
 from tests.support.runs import make_run, solved
 from tts.backends.openai import http as openai_http
 from tts.backends.openai.backend import OpenAIBackend
@@ -198,7 +199,7 @@ def test_rows_of_which_nothing_was_seen_are_charged_by_what_is_limited(limit: di
 
     def script(_: Any) -> dict[str, Any]:
         if len(served.bodies) > 2:
-            late.wait(20)
+            late.wait(LIMIT_S)
         return {"content": "The answer is 4."}
 
     with serving_script(script) as served:

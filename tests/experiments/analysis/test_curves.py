@@ -76,6 +76,21 @@ def test_what_ran_differently_is_never_averaged():
     assert [one.dataset for one in found] == ["sums"] * 6 + ["words"]
 
 
+def test_budgets_that_made_no_difference_are_one_point():
+    once = [
+        dataclasses.replace(found, stopped_by=reason, usage=dataclasses.replace(found.usage, samples=1))
+        for budget, reason in ((1, "done"), (4, "single draws one sample"), (8, "single draws one sample"))
+        for problem, right in (("p", budget == 8), ("q", True))
+        for found in [result(problem, budget, right=right, cost=10)]
+    ]
+    (pooled,) = curves_of(once, rng=rng())
+    assert [point.value for point in pooled.accuracy] == [pytest.approx(2 / 3)]
+    assert pooled.costs["samples"].tolist() == [1]
+    cut = [dataclasses.replace(one, stopped_by="budget: samples") if one.cell.budget == once[0].cell.budget else one for one in once]
+    (kept,) = curves_of(cut, rng=rng())
+    assert len(kept.accuracy) == 2
+
+
 def test_lines_are_told_apart_by_no_more_than_they_need():
     found = curves_of([result("p", 1, right=True), result("p", 1, right=True, setting="ffff")], rng=rng())
     assert [one.label for one in found] == [f"{MAJORITY}, setting a1b2c3d4", f"{MAJORITY}, setting ffff"]

@@ -169,6 +169,7 @@ class _ResultColumns:
     place: array[int] = field(default_factory=lambda: array("q"))  # of each row: line, budget, problem, seed
     right: array[int] = field(default_factory=lambda: array("b"))
     costs: array[float] = field(default_factory=lambda: array("d"))  # of each row: in the order of AXES
+    bound: array[int] = field(default_factory=lambda: array("b"))  # of each row: whether its budget ended the search
     unchecked: Counter[str] = field(default_factory=Counter[str])
     oracles: set[CurveKey] = field(default_factory=set[CurveKey])  # lines with a verifier that saw the reference answer
 
@@ -191,6 +192,7 @@ class _ResultColumns:
         )
         self.place.extend(row)
         self.right.append(result.right)
+        self.bound.append(result.stopped_by.startswith("budget"))
         known = (axis.of(usage) for axis in AXES.values())
         self.costs.extend(math.nan if value is None else value for value in known)
 
@@ -231,7 +233,8 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
     """Return the curves of a study's results, in order of first appearance.
 
     A problem's share and cost at a point are means over its seeds. A point is the mean over problems. Failed runs are counted, and in no
-    point. Points of an unfinished study may be means over different problems.
+    point. Points of an unfinished study may be means over different problems. Budgets that ended no search, and under which every run drew
+    equally many samples, measure one thing: they are one point.
 
     Args:
         results: of any data sets, models and settings. Different ones are never averaged.
@@ -259,6 +262,7 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
     place = np.frombuffer(columns.place, np.int64).reshape(-1, 4)
     right = np.frombuffer(columns.right, np.int8)
     costs = np.frombuffer(columns.costs, np.float64).reshape(-1, len(AXES))
+    bound = np.frombuffer(columns.bound, np.int8) == 1
     order = np.argsort(place[:, 0], kind="stable")
     ends = np.searchsorted(place[order, 0], np.arange(len(columns.lines) + 1))
     names = np.asarray([name for _, name in columns.problems], object)
@@ -267,12 +271,30 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
     curves: list[Curve] = []
     for number, line in enumerate(columns.lines):
         rows = order[ends[number] : ends[number + 1]]
-        curve = _curve(line, labels[number], names, place[rows], right[rows], costs[rows], rng=rng)
+        curve = _curve(line, labels[number], names, _pool_equal(place[rows], costs[rows], bound[rows]), right[rows], costs[rows], rng=rng)
         role: Role = "oracle" if line in columns.oracles else "strategy"
         if has_allocator and role == "strategy":  # and its reference line
             role = _ROLES.get(_kind(line), role)
         curves.append(dataclasses.replace(curve, failed=columns.failed[line], role=role))
     return curves
+
+
+def _pool_equal(place: Whole, costs: Floats, bound: NDArray[np.bool_]) -> Whole:
+    """Return the places of a line's rows, those under budgets that made no difference with the first of these budgets.
+
+    Args:
+        place: [N, 4] line, budget, problem and seed of each row.
+        costs: [N, axes] in the order of `AXES`.
+        bound: [N] whether the budget ended the search.
+    """
+    samples, budgets = costs[:, list(AXES).index("samples")], np.unique(place[:, 1])
+    drawn = {int(budget): np.unique(samples[place[:, 1] == budget]) for budget in budgets if not bound[place[:, 1] == budget].any()}
+    first: dict[float, int] = {}
+    pooled = place.copy()
+    for budget, counts in drawn.items():
+        if len(counts) == 1:
+            pooled[place[:, 1] == budget, 1] = first.setdefault(float(counts[0]), budget)
+    return pooled
 
 
 def _kind(line: CurveKey) -> str:

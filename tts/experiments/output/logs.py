@@ -95,7 +95,8 @@ def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
     if row["text"] is None and any(one.same is not None for one in drawn):
         row["same"] = [one.same for one in drawn]
     given = {**row, "scores": scores, "steps": steps, "outcomes": outcomes}
-    kept = {"reference"} if row["text"] is not None else set[str]()  # else `answer` might be the reference beside a text
+    kept = {"run_answer", "run_correct"}  # of each run, also where it has none
+    kept |= {"reference"} if row["text"] is not None else set[str]()  # else `answer` might be the reference beside a text
     return {name: value for name, value in given.items() if value not in (None, {}) or name in kept}
 
 

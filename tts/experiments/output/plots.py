@@ -50,6 +50,7 @@ _HOW_UNIT = {  # what a model's record lacks where a cost is not known
     "usd": "dollars need its prices before the run (tts models add NAME --usd-in 0.15/M --usd-out 0.6/M)",
 }
 _PAD = 0.08  # inches around a saved figure
+_NARROW = 1.15  # times its least cost; a line that reaches no further has bars, since its band could not be seen
 _PANEL = (5.2, 3.6)  # inches, of a panel that is alone; its legend comes beside it
 _SMALL = (3.1, 2.4)  # of one among several
 _MOST_BANDS = 5  # more would cover one another: those have whiskers
@@ -260,7 +261,7 @@ def _draw_intervals(panel: Axes, curve: Curve, x: str, colour: Any, *, filled: b
     order = np.argsort(curve.costs[x], kind="stable")
     cost = curve.costs[x][order]
     value, low, high = (np.array([getattr(curve.accuracy[i], name) for i in order]) for name in ("value", "low", "high"))
-    if filled and cost[0] < cost[-1]:
+    if filled and cost[-1] > _NARROW * cost[0]:
         panel.fill_between(cost, low, high, color=colour, alpha=0.13, linewidth=0, zorder=2)
     else:
         panel.errorbar(cost, value, [value - low, high - value], color=colour, linestyle="none", elinewidth=0.9, alpha=0.6, zorder=3)

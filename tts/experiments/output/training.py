@@ -164,16 +164,22 @@ def select(pool: Iterable[Sampled], model: str | None, strategy: str | None) -> 
     Args:
         pool: Results with their texts.
         model: The model's name in the study; None: any.
-        strategy: The strategy as the table writes it; None: any.
+        strategy: The strategy as the table writes it, or without its selection; None: any.
 
     Raises:
-        ConfigError: None is left.
+        ConfigError: None is left, or several have the name of the strategy.
     """
-    models, strategies, count = dict[str, None](), dict[str, None](), 0
+    models, strategies, meant, count = dict[str, None](), dict[str, None](), set[str](), 0
     for result, source in pool:
         cell = result.cell
         models[cell.model], strategies[cell.strategy] = None, None
-        if model in (None, cell.model) and strategy in (None, cell.strategy) and result.error is None:
+        is_meant = strategy in (None, cell.strategy, cell.strategy.partition(" | ")[0])
+        if strategy is not None and is_meant and len(meant | {cell.strategy}) > 1:
+            names = ", ".join(sorted(meant | {cell.strategy}))
+            raise ConfigError(f"strategy is {strategy!r}, but several have this name: {names}", hint="name it with its selection")
+        if is_meant:
+            meant.add(cell.strategy)
+        if model in (None, cell.model) and is_meant and result.error is None:
             count += 1
             yield result, source
     if not count and model is not None and model not in models:

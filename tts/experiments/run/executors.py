@@ -48,6 +48,10 @@ class Unpaid(Exception):
     """The account of the run does not pay the whole of a cell, or a batch has yet to bring replies. The cell stays open."""
 
 
+class NotReached(Exception):
+    """The server of a model took no request of a cell, and nothing was spent. The cell stays open."""
+
+
 class Executor(Protocol):
     """Runs the cells of one study. Models are loaded, and what cannot run is refused, when it is created."""
 
@@ -67,6 +71,7 @@ class Executor(Protocol):
         Raises:
             WorkerLost: its worker died.
             Unpaid: the account of the run cannot pay it, or ran out before it had ended.
+            NotReached: The server of its model took no request.
             CancelledError: the call was cancelled; `spent` has its cost.
         """
         ...

@@ -12,10 +12,10 @@ from typing import Any
 
 from tts.budget.account import Account
 from tts.budget.budget import USD_UNIT, Budget, format_limits
-from tts.errors import ConfigError, TTSError
+from tts.errors import ConfigError, EngineError, TTSError
 from tts.experiments.run.candidates import candidate_texts, judge_answer, record_candidates
 from tts.experiments.run.cell_payer import CellPayer
-from tts.experiments.run.executors import CellResult, Unpaid
+from tts.experiments.run.executors import CellResult, NotReached, Unpaid
 from tts.experiments.run.forecast import cost_by_budget, scoring_of
 from tts.experiments.store.rows import to_json
 from tts.experiments.study.config import StudyConfig
@@ -36,6 +36,7 @@ from tts.trace.trace import plain_values
 from tts.types import Problem, Solution, Usage
 
 _NOTHING = Usage()
+_NOT_TAKEN = ("ConnectionFailed", "Unavailable", "RateLimited", "QuotaExceeded")  # kinds of failures of requests that cost nothing
 
 
 class LocalExecutor:
@@ -174,13 +175,15 @@ class LocalExecutor:
             if self._waits(solution):
                 self._spent[cell.key] = 0
                 raise Unpaid(cell.key)
+            if isinstance(solution.error, EngineError) and solution.error.kind in _NOT_TAKEN and not spent.tokens:
+                raise NotReached(one_line(solution.error))
             if self._payer is not None and isinstance(payer, Account) and self._payer.may_have_cut(cell, payer, solution):
                 raise Unpaid(cell.key)
             notes: list[str] = []
             task = isolate(run.task, notes.append)
             judge = functools.partial(self._done, cell, solution, task, notes)
             done = await in_thread(judge) if self._takes_long(solution, task) else judge()
-        except Unpaid:
+        except (Unpaid, NotReached):
             raise
         except Exception as failure:  # noqa: BLE001 - the boundary: one cell's failure is its result
             done = CellResult(failed(cell, failure, self._clock(), spent))

@@ -22,7 +22,7 @@ from tts.backends.openai.batches import BatchEnds
 from tts.budget.account import Account
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.experiments.run.batch_executor import BatchExecutor
-from tts.experiments.run.executors import EXECUTORS, CellResult, Executor, Unpaid, WorkerLost
+from tts.experiments.run.executors import EXECUTORS, CellResult, Executor, NotReached, Unpaid, WorkerLost
 from tts.experiments.run.forecast import RowKey, cost_by_budget, row_key
 from tts.experiments.run.local_executor import LocalExecutor, failed
 from tts.experiments.run.progress import Progress, show_progress
@@ -42,7 +42,7 @@ Report = Callable[[Progress], None]
 LEASE_S: Final = 30.0  # the longest that the cells of a killed process wait
 _BEATS_PER_LEASE: Final = 4
 _POLL_S: Final = 1.0  # interval at which leases of other processes are polled
-_MOST_FAILURES: Final = 50  # first cells that all fail, after which a run ends
+_MOST_FAILURES: Final = 50  # first cells that all fail, after which a run ends; or cells one after another that no server took
 _MOST_ROUNDS: Final = 4  # of batches: a search asks at once, and three times more where all its rows failed
 _MOST_DEATHS: Final = 3  # of workers at one cell, after which it has failed
 
@@ -99,13 +99,15 @@ class RunSummary:
         study: its id in the store.
         counts: of its cells.
         interrupted: whether Ctrl-C stopped it.
-        unpaid: cells that stay open, because the account could not pay them, or a batch has yet to answer them.
+        unpaid: cells that stay open, because the account could not pay them, a batch has yet to answer them, or no server took them.
+        not_reached: Why a server took no request of the last cell of which none was taken; "": there is none.
     """
 
     study: int
     counts: CellCounts
     interrupted: bool = False
     unpaid: int = 0
+    not_reached: str = ""
 
 
 def run(
@@ -131,7 +133,7 @@ def run(
         is_patient: whether the first stop lets running cells end. It is asked when the run is stopped.
 
     Raises:
-        TTSError: the store failed, or only failures came of the first cells. Finished cells are kept.
+        TTSError: The store failed, only failures came of the first cells, or a server took no more requests. Finished cells are kept.
     """
     study = store.begin(prepared.config.name, snapshot(prepared.config, prepared.problems, prepared.executor.settings))
     store.add(study, prepared.cells(part))
@@ -145,7 +147,7 @@ def run(
         interrupted = _run_until_stopped(runner, is_patient)
     finally:
         runner.close()
-    return RunSummary(study, store.counts(study), interrupted=interrupted, unpaid=len(runner.unpaid))
+    return RunSummary(study, store.counts(study), interrupted=interrupted, unpaid=len(runner.unpaid), not_reached=runner.not_reached)
 
 
 def run_by_batches(
@@ -221,7 +223,8 @@ class _Runner:
         executor, store, study, progress, report, lease_s: see `run`.
 
     Attributes:
-        unpaid: cells that the account could not pay. They stay leased until the run ends, so that it does not take them again.
+        unpaid: Cells that stay open. They stay leased until the run ends, so that it does not take them again.
+        not_reached: As in `RunSummary`.
     """
 
     def __init__(self, executor: Executor, store: Store, study: int, progress: Progress, report: Report, lease_s: float) -> None:
@@ -236,6 +239,8 @@ class _Runner:
         self._ending = False
         self._work: asyncio.Task[None] | None = None
         self.unpaid: set[str] = set()
+        self.not_reached = ""
+        self._not_taken = 0  # cells of which no request was taken, since the last result
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tts-store")
 
     async def run(self) -> None:
@@ -304,6 +309,10 @@ class _Runner:
         except Unpaid:
             self.unpaid.add(cell.key)
             self._ended.put_nowait(cell)
+        except NotReached as cause:
+            self.unpaid.add(cell.key)
+            self.not_reached, self._not_taken = str(cause), self._not_taken + 1
+            self._ended.put_nowait(cell)
         except WorkerLost as lost:
             self._deaths[cell.key] += 1
             if self._deaths[cell.key] < _MOST_DEATHS:
@@ -330,6 +339,12 @@ class _Runner:
         if self._stopped:
             self._progress.ending = len(self._at)
         self._report(self._progress)
+        self._not_taken = 0 if done else self._not_taken
+        if self._not_taken >= _MOST_FAILURES and not self._ending:
+            raise TTSError(
+                f"the run ends, for the server of a model took no request of {self._not_taken} cells: {self.not_reached}",
+                hint="what is done is kept; once the server answers, the same command goes on",
+            )
         if done and self._progress.finished == self._progress.failed >= _MOST_FAILURES:
             raise TTSError(
                 f"the first {self._progress.failed} cells all failed, the last one with {done[-1].result.error}",
