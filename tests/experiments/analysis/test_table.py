@@ -58,7 +58,14 @@ def test_the_table_says_what_curves_say():
     """Same estimate, same interval, in studies with any pattern of runs that are missing or failed."""
     for draws in map(np.random.default_rng, range(20)):
         runs = [
-            run(problem, seed, right=bool(draws.random() < 0.6), error="it broke" if draws.random() < 0.2 else None, of={"budget": budget})
+            run(
+                problem,
+                seed,
+                right=bool(draws.random() < 0.6),
+                error="it broke" if draws.random() < 0.2 else None,
+                of={"budget": budget},
+                usage=Usage(**budget),
+            )
             for budget in ({"samples": 2}, {"samples": 4})
             for problem in range(8)
             for seed in range(3)
