@@ -82,7 +82,7 @@ def scored(name: str, of: Sequence[dict[str, Any]], found: Sequence[Solution]) -
         for one in solution.candidates
     ]
     known = [pair for pair in pairs if not np.isnan(pair[0])]
-    shown = "none is known"
+    shown = "all are right, or all wrong" if known else "none is known"
     if len({truth for _, truth, _ in known}) == 2:
         auc = clustered_auc(*map(list, zip(*known, strict=True)), rng=np.random.default_rng(0))
         shown = f"{auc.value:.3f} [{auc.low:.3f}, {auc.high:.3f}]"
