@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 from pathlib import Path
@@ -276,6 +277,16 @@ def test_a_closed_workspace_serves_no_more(repo, tmp_path):
         tts.solve("Fix it.", tts.Budget(samples=1), backend=workspace, strategy="single")
         assert "tts-leases" in {thread.name for thread in threading.enumerate()}
     assert "tts-leases" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_the_gateway_of_a_forgotten_workspace_ends(repo, tmp_path):
+    workspace = tts.Workspace(repo, agent=talker(tmp_path), model=Scripted(mend))
+    tts.solve("Fix it.", tts.Budget(samples=1), backend=workspace, strategy="single")
+    (thread,) = (one for one in threading.enumerate() if one.name == "tts-leases")
+    del workspace
+    gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 # Environment and mistakes ---------------------------------------------------------------------------------------------------------

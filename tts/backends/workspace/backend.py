@@ -145,7 +145,7 @@ class AgentRuns(Backend):
         self._running: dict[asyncio.Task[None], _Rows] = {}
         self._live: set[WorkspaceHandle] = set()
         self._closed = False
-        self._remove = weakref.finalize(self, _close, self.store, os.getpid())
+        self._remove = weakref.finalize(self, _close, self.store, door, os.getpid())
         resumes, by_seed = self.agent.resumes, self.agent.draws_by_seed
         steps = "native" if resumes else "absent"
         self.caps = dataclasses.replace(type(self).caps, steps=steps, streams=by_seed, usage=self.agent.counts_tokens)
@@ -375,7 +375,9 @@ def _finish(turn: AgentTurn, run: _Run, stop: StopCondition, before: str, max_to
     return "length" if turn.status == "cut" or run.tokens >= max_tokens else None
 
 
-def _close(store: StateStore, process: int) -> None:
-    """Remove a store in the process that made it: a forked one only shares it."""
+def _close(store: StateStore, door: Door | None, process: int) -> None:
+    """Close a door and remove a store in the process that made them: a forked one only shares them."""
     if os.getpid() == process:
+        if door is not None:
+            door.close(waits=False)
         store.close()

@@ -54,6 +54,10 @@ class Door(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """End all calls."""
+    def close(self, *, waits: bool = True) -> None:
+        """End all calls.
+
+        Args:
+            waits: Whether to return when they have ended; not in the thread of the library's event loop.
+        """
         ...

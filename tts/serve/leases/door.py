@@ -9,11 +9,13 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from tts.backends.base import Backend
 from tts.budget.account import Account
 from tts.budget.budget import Budget
+from tts.budget.ledger import sum_usage
 from tts.errors import EngineError
 from tts.models.record import ModelRecord
 from tts.randomness import child_stream
@@ -84,7 +86,8 @@ class RowKey:
     def end(self) -> Usage:
         """Let the key be of no use any more, end its calls, and return what they have spent."""
         self._door.take_back(self._name)
-        return self._account.ledger.total()
+        held = self._account.reserved("generated_tokens")  # by calls that a model does not let go
+        return sum_usage([self._account.ledger.total(), Usage(generated_tokens=held, estimated=held > 0)])
 
 
 class LeaseGateway(Gateway):
@@ -191,13 +194,19 @@ class ModelDoor:
                 return
             gateway.renew_keys()
         if self._loop is not None and self._loop.is_running():
-            asyncio.run_coroutine_threadsafe(gateway.end_calls(name), self._loop).result(_END_S)
+            with suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(gateway.end_calls(name), self._loop).result(_END_S)
 
-    def close(self) -> None:
-        """End all calls and the server, if it runs; from any thread but that of the library's event loop."""
+    def close(self, *, waits: bool = True) -> None:
+        """End all calls and the server, if it runs.
+
+        Args:
+            waits: Whether to return when they have ended; not in the thread of the library's event loop.
+        """
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
-            self._thread.join(_END_S)
+            if waits:
+                self._thread.join(_END_S)
 
     def _started(self) -> LeaseGateway:
         """Return the gateway, as soon as it serves."""
