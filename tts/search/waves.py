@@ -697,10 +697,10 @@ class RowSizes:
             portion=self.portion_of(queue, max((row.written for row in upcoming.rows), default=0)),
             at_once=queue.order != "drawn",
             programs=metadata_of(self._backends[queue.model]).programs,
-            spent=self._spent_by_row(),
+            spent=self._row_costs(),
         )
 
-    def _spent_by_row(self) -> dict[str, int]:
+    def _row_costs(self) -> dict[str, int]:
         """Return what a row has cost so far of each limit, on average; where none has ended by itself, more than is left."""
         account, begun = self._costs.account, self._begun
         if begun and not any(known.ended for known in self._lengths.values()):

@@ -248,11 +248,13 @@ def test_all_three_wires_are_paid_by_the_lease_and_nothing_else_is_offered(door)
     ) as lines:
         assert "data: [DONE]" in list(lines.iter_lines())
     assert ask(lease, body={**CHAT, "tts": {"strategy": "best_of_n(n=4) | majority"}}).status_code == 200
+    limited = {"strategy": "best_of_n(n=4) | majority", "budget": {"samples": 2}}
+    assert ask(lease, body={**CHAT, "tts": limited}).json()["tts"]["candidates"] == 2
     for path in ("/v1/completions", "/metrics", "/v1/accounts", "/v1/searches", "/tokenize"):
         assert ask(lease, path, {"model": "scripted", "prompt": "Hello"}).status_code == 404, path
     assert ask(lease, body={**CHAT, "tts": {"account": "row-2"}}).status_code == 400
     assert ask(lease, body={**CHAT, "tts": {"verifier": "judge"}}).status_code == 400
-    assert lease.end().generated_tokens == door.backend.counters.generated_tokens == 3 * 7
+    assert lease.end().generated_tokens == door.backend.counters.generated_tokens == 3 * 9
 
 
 def test_the_seeds_of_calls_follow_from_the_row():

@@ -29,7 +29,7 @@ from typing import Any, Final, Literal
 from tts.backends.workspace import toy_agent
 from tts.backends.workspace.leases import Loan
 from tts.backends.workspace.processes import MOST_OUTPUT, ProcessEnd
-from tts.backends.workspace.record import SUFFIXES, HarnessRecord, TrustedUsage, filled, find_record, has_fields, names
+from tts.backends.workspace.record import SUFFIXES, HarnessRecord, TrustedUsage, fill_fields, find_record, has_fields, names
 from tts.errors import ConfigError, unknown_name
 
 Status = Literal["finished", "turn", "cut", "failed", "stopped"]
@@ -178,13 +178,13 @@ class TurnFiles:
         for name, text in agent.files.items():
             path = Path(self._own["HOME"], name)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(filled(text, values), encoding="utf-8")
-        return tuple(filled(word, values) for word in agent.command)
+            path.write_text(fill_fields(text, values), encoding="utf-8")
+        return tuple(fill_fields(word, values) for word in agent.command)
 
     def environment(self, agent: Agent, seed: int, max_tokens: int) -> dict[str, str]:
         """Return the whole environment of a run."""
         values = self.fields()
-        further = {name: filled(text, values) for name, text in agent.environment.items()}
+        further = {name: fill_fields(text, values) for name, text in agent.environment.items()}
         passes = () if agent.trusted is None else agent.trusted.passes
         further |= {name: os.environ[name] for name in passes if name in os.environ}
         return (
@@ -239,13 +239,13 @@ class TurnFiles:
     def _trusted_report(self, trusted: TrustedUsage, end: ProcessEnd, max_tokens: int) -> Mapping[str, Any]:
         """Return the report of an agent with a login of its own. More tokens than it might take, or an unknown number, count as all."""
         said = _read_report(self.report) or _parse_report((end.output.strip().splitlines() or [""])[-1])
-        tokens, message = _at(said, trusted.tokens), _at(said, trusted.message)
+        tokens, message = _value_at(said, trusted.tokens), _value_at(said, trusted.message)
         if type(tokens) is not int or not 0 <= tokens <= max_tokens:
             return {"tokens": max_tokens, "message": message, "status": "cut"}
         return {"tokens": tokens, "message": message}
 
 
-def _at(said: Any, path: str) -> Any:
+def _value_at(said: Any, path: str) -> Any:
     """Return what stands at a path in plain values; None where nothing does."""
     for name in path.split("."):
         said = said.get(name) if isinstance(said, dict) else None

@@ -122,7 +122,7 @@ class HarnessRecord(Section):
         return [*self.command, *self.environment.values(), *self.files.values()]
 
 
-def filled(text: str, values: Mapping[str, str]) -> str:
+def fill_fields(text: str, values: Mapping[str, str]) -> str:
     """Return a text with values in place of its fields; what has no value stays as it is."""
     return _FIELD.sub(lambda match: values.get(match[1], match[0]), text)
 

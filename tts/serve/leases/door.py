@@ -72,7 +72,7 @@ class RowKey:
         asked, self.calls = order.request, self.calls + 1
         if asked.seed is None and asked.options.seed is None:
             order = dataclasses.replace(order, seed=child_stream(self._seed, 0, self.calls))
-        limits: dict[str, Any] = {unit: limit for unit, limit in order.budget.limits.items() if unit != "samples"}
+        limits: dict[str, Any] = order.budget.limits
         return order, self._account.part(**limits)
 
     def refusal(self) -> ApiError:
@@ -181,7 +181,7 @@ class ModelDoor:
             EngineError: The gateway cannot be started.
         """
         with self._lock:
-            gateway, self._number = self._started(), self._number + 1
+            gateway, self._number = self._open(), self._number + 1
             name = f"row-{self._number}"
             gateway.leases[name] = lease = RowKey(self, name, limits, seed)
             gateway.renew_keys()
@@ -208,7 +208,7 @@ class ModelDoor:
             if waits:
                 self._thread.join(_END_S)
 
-    def _started(self) -> LeaseGateway:
+    def _open(self) -> LeaseGateway:
         """Return the gateway, as soon as it serves."""
         if self._gateway is not None:
             return self._gateway
