@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.browser import CHROMIUM, colours, milliseconds_to_open, open_page, with_script
 from tts.budget.ledger import Call
+from tts.tasks.patch import format_turn
 from tts.trace.trace import Trace, TraceNode
 from tts.types import Usage
 
@@ -275,3 +276,27 @@ def test_one_node_in_a_narrow_window(tmp_path: Path) -> None:
     size, count = colours(tmp_path / "page.png")
     assert size == (400, 800)
     assert count > 64
+
+
+def test_a_turn_of_an_agent_shows_its_patch_by_lines_and_what_its_tests_said(tmp_path: Path) -> None:
+    patch = f"diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n same\n-old\n+{ATTACK}\n"
+    said = "1 of 2 tests pass; tests that fail: test_a::test_b."
+    turns = (
+        node(0, None),
+        node(1, 0, text=format_turn("I looked.", "", is_last=False), scores={"main": (0.0,)}, notes={"main": said}),
+        node(2, 1, text=format_turn("I wrote.", patch, is_last=True), status="finished", answer=patch, candidate=0, weight=1.0),
+    )
+    page = open_page(trace(turns).to_html(), tmp_path, fragment="#node=2")
+    assert page.log == []
+    assert "data-pwned" not in page.body
+    shown = page.by_id("text").text
+    assert shown.startswith("I wrote.")
+    assert "=====" not in shown
+    lines = {kind: {element.text.strip() for element in page.of_class(kind)} for kind in ("plus", "minus", "hunk", "head")}
+    assert lines["plus"] == {f"+{ATTACK}"}
+    assert lines["minus"] == {"-old"}
+    assert lines["hunk"] == {"@@ -1,2 +1,2 @@"}
+    assert lines["head"] == {"diff --git a/a.py b/a.py", "--- a/a.py", "+++ b/a.py"}
+    page = open_page(trace(turns).to_html(), tmp_path, fragment="#node=1")
+    assert said in page.by_id("side").text
+    assert "no change" in page.by_id("text").text

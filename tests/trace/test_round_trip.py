@@ -61,3 +61,9 @@ def test_the_trace_of_a_search_with_unknown_scores_comes_back(each_step: bool) -
     assert after.calls == before.calls
     assert after.usage == before.usage
     assert after.to_html() == before.to_html()
+
+
+def test_notes_of_verifiers_are_kept_and_others_are_left_out() -> None:
+    noted = trace(nodes=(node(0, None), node(1, 0, notes={"main": "one test fails"})))
+    assert "notes" not in noted.to_dict()["nodes"][0]
+    assert Trace.from_json(noted.to_json()).nodes[1].notes == {"main": "one test fails"}

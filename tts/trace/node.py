@@ -39,6 +39,7 @@ class TraceNode:
         weight: in the selection; None for none.
         thought: characters of its text, from the first on, that are of a thought, marks included.
         outcomes: by verifier role, of each test that the verifier ran (`StepScores.tests`).
+        notes: What a verifier said of it in words, by role, such as which tests fail (`StepScores.note`).
         prompt: What the model read, of a root; None of other nodes, and where the trace was read from a file.
         token_ids: Its own tokens, of a root those of its prompt; empty where they are not known. Files do not have them, nor the
             log-probabilities.
@@ -63,6 +64,7 @@ class TraceNode:
     weight: float | None = None
     thought: int = 0
     outcomes: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict[str, tuple[float, ...]])
+    notes: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     prompt: Prompt | None = unstored(None)  # noqa: RUF009 - a field
     token_ids: tuple[int, ...] = unstored(())
     logprobs: tuple[float, ...] = unstored(())

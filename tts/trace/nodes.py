@@ -85,12 +85,14 @@ def _dropped(tree: Tree) -> set[int]:
 
 
 def _node(prompt: str, tree: Tree, roles: Sequence[str], t: Trajectory, candidate: Candidate | None, *, pruned: bool) -> TraceNode:
-    scores, outcomes = dict[str, tuple[float, ...]](), dict[str, tuple[float, ...]]()
+    scores, outcomes, notes = dict[str, tuple[float, ...]](), dict[str, tuple[float, ...]](), dict[str, str]()
     for role in roles:
         if (known := tree.scores.get((t.node, role))) is not None:
             scores[role] = known.steps if known.steps is not None else (math.nan if known.whole is None else known.whole,)
             if known.tests is not None:
                 outcomes[role] = known.tests
+            if known.note:
+                notes[role] = known.note
     above = tree.parent_of(t)
     if candidate is not None:  # and those that the strategy gave
         scores |= {role: (score,) for role, score in candidate.scores.items() if role not in roles}
@@ -110,6 +112,7 @@ def _node(prompt: str, tree: Tree, roles: Sequence[str], t: Trajectory, candidat
         candidate=None if candidate is None else candidate.index,
         weight=None if candidate is None or math.isnan(candidate.weight) else candidate.weight,
         outcomes=outcomes,
+        notes=notes,
         thought=0 if above is None else _thought(t, tree.own_text(t)),
     )
 

@@ -105,7 +105,7 @@ class Trace:
         if not record["judgements"]:
             del record["judgements"]
         for node in record["nodes"]:
-            for name in ("thought", "outcomes"):
+            for name in ("thought", "outcomes", "notes"):
                 if not node[name]:
                     del node[name]
         return record
@@ -309,6 +309,7 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
 
 def _node(record: dict[str, Any]) -> TraceNode:
     record |= {name: _scores(record.get(name, {})) for name in ("scores", "outcomes")}
+    record["notes"] = {role: str(note) for role, note in record.get("notes", {}).items()}
     return TraceNode(**record)
 
 
