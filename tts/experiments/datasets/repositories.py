@@ -15,6 +15,7 @@ from tts.types import Problem
 from tts.verifiers.patch_tests import PatchTests
 
 _REFERENCE = "the tests of "
+_SECONDS = 120.0  # of the tests of a patch, which may never end
 
 
 def load(*, path: str = "", limit: int | None = None) -> list[Problem]:
@@ -66,7 +67,7 @@ def _passes(patch: str, folder: str) -> bool:
     task, workspace = _judge(folder)
     _check_allowed(folder, task)
     hidden = None if task.hidden is None else str(task.hidden)
-    return PatchTests(command=task.tests, hidden=hidden).score_patch(workspace, patch).whole == 1
+    return PatchTests(command=task.tests, hidden=hidden, seconds=_SECONDS).score_patch(workspace, patch).whole == 1
 
 
 @lru_cache(maxsize=64)

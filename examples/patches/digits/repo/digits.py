@@ -11,9 +11,5 @@ def rest(number):
     return number % BASE
 
 
-def digit_sum(number):
-    total = 0
-    while number > 0:
-        total = total + last(number)
-        number = rest(number)
-    return total
+def sum_of_two(number):
+    return last(number) + last(rest(number))
