@@ -42,6 +42,7 @@ _FIRST_WIDTH = 4  # rows to begin with where a time is given
 _PIECE = 16  # tokens that rows of finish order are written together, at least, and
 _PIECE_SHARE = 16  # in which part of their length
 _LEASED = ("flops", "usd")  # what follows from all that a program reads and writes, not from its tokens alone
+_SHARED = ("tokens", "generated_tokens", *_LEASED)  # of which programs get parts
 _UNBOUNDED_WIDTH = 64  # rows of a wave where no limit counts rows or tokens
 
 
@@ -162,8 +163,8 @@ def plan_rows(request: WaveRequest, left: Amounts) -> Wave:
 def _plan_programs(request: WaveRequest, payable: int, left: Amounts) -> Wave:
     """Return a wave of programs. The part of each is what is left, divided by the rows that are still to run.
 
-    Where nobody says how many these are, no more begin than what is left pays by the cost of a row so far. At most half of a part is kept
-    for the score of its row.
+    Where no limit is shared, all begin at once. Where nobody says how many rows these are, no more begin than what is left pays by the
+    cost of a row so far. At most half of a part is kept for the score of its row.
 
     Args:
         request: The rows.
@@ -173,7 +174,8 @@ def _plan_programs(request: WaveRequest, payable: int, left: Amounts) -> Wave:
     Raises:
         Exhausted: What is left pays none.
     """
-    count = payable if request.at_once else min(payable, request.programs)
+    is_whole = request.at_once or left.keys().isdisjoint(_SHARED)
+    count = payable if is_whole else min(payable, request.programs)
     later = min(request.wanted, left.get("samples", math.inf))
     is_open = math.isinf(later)
     sharers = count if is_open else count + int(later) if request.goes_on else max(count, int(later))
@@ -642,7 +644,8 @@ class RowSizes:
             most = min(most, max(1, account.available("samples")))
         if queue.most is None and (account.deadline is not None or math.isinf(most)):
             most = min(most, _UNBOUNDED_WIDTH if account.deadline is None else self._double())
-        if (programs := metadata_of(self._backends[queue.model]).programs) and queue.order == "drawn":
+        programs = metadata_of(self._backends[queue.model]).programs
+        if programs and queue.order == "drawn" and not set(account.units).isdisjoint(_SHARED):
             return int(min(most, programs))
         if most > queue.distinct and (parent := queue.peek()) is not None:
             most = min(most, max(queue.distinct, self._payable(queue, parent, completed=completed)))

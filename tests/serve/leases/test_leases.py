@@ -126,6 +126,9 @@ def test_a_lease_is_what_is_left_divided_by_the_rows_still_to_run(repo, tmp_path
     solve(repo, model, talker(tmp_path), {"samples": 4, "generated_tokens": 400}, strategy="best_of_n(n=4) | majority", jobs=2)
     assert [one["generated_tokens"] for one in watched.lent] == [100, 100, 190, 190]  # a row takes 10 tokens
     watched.lent.clear()
+    solve(repo, Scripted(mend), talker(tmp_path), {"samples": 3}, jobs=1)
+    assert len(watched.lent) == 3
+    watched.lent.clear()
     solve(repo, model, talker(tmp_path), {"samples": 3, "usd": 0.03}, jobs=1)
     left, expected = 3 * 10**13, list[int]()
     for rows in (3, 2, 1):
