@@ -35,8 +35,8 @@ def check_part(part: Any, base: type, what: str, awaited: str = "") -> None:
     """Raise ConfigError unless a part is an object of a base class, and its methods can be called and awaited as those of that class.
 
     Args:
-        what: the part in the error, such as "the verifier".
-        awaited: the method that must be async. Other async methods of the base class may be plain ones that return what is awaited.
+        what: The part in the error, such as "the verifier".
+        awaited: The method that must be async. Other async methods of the base class may be plain ones that return what is awaited.
     """
     if not isinstance(part, base):
         raise ConfigError(
@@ -146,7 +146,7 @@ class Rule:
     """A rule of a parameter, in the annotation of its field: `n: Annotated[int, whole(1)] | None = None`.
 
     Args:
-        check: a function of the parameter's name and value. It raises ConfigError for a value that breaks the rule. What it returns is
+        check: A function of the parameter's name and value. It raises ConfigError for a value that breaks the rule. What it returns is
             kept in place of the value, unless it is None.
     """
 
@@ -243,7 +243,7 @@ def read_text(what: str, path: str | Path, hint: str = "") -> str:
     """Return the text of a file that a user named.
 
     Args:
-        what: of the file, as an error has it: "the study".
+        what: The what of the file, as an error has it: "the study".
 
     Raises:
         ConfigError: it cannot be read, or is not UTF-8.

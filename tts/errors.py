@@ -32,11 +32,11 @@ class TTSError(Exception):
     Its text is one line: line ends of texts that others wrote become spaces, and characters that are not printed become escapes.
 
     Args:
-        cause: one line: argument, value and rule.
-        hint: what to do about it, or "".
+        cause: One line: argument, value and rule.
+        hint: What to do about it, or "".
 
     Attributes:
-        partial: the `Solution` so far, with what was spent, if `solve` or `asolve` raises this in the middle of a run; otherwise None.
+        partial: The `Solution` so far, with what was spent, if `solve` or `asolve` raises this in the middle of a run; otherwise None.
 
     Example:
         >>> import tts
@@ -114,9 +114,9 @@ class EngineError(TTSError):
     """A backend failed while it was computing.
 
     Attributes:
-        kind: the word by which `Solution.failures` counts it, if rows or scores were lost.
-        replies: the replies to the other items of the failed call, whose cost is booked.
-        retry_s: seconds after which the model's server asked to be called again; 0: it named none.
+        kind: The word by which `Solution.failures` counts it, if rows or scores were lost.
+        replies: The replies to the other items of the failed call, whose cost is booked.
+        retry_s: Seconds after which the model's server asked to be called again; 0: it named none.
 
     Example:
         >>> import tts

@@ -17,7 +17,7 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     """Return the `__getattr__`, `__dir__` and `__all__` of a package: of the names that it imports under TYPE_CHECKING.
 
     Args:
-        package: its name.
+        package: Its name.
     """
     spec: Any = sys.modules[package].__spec__
     home_of = _imports_for_types(spec.loader.get_code(package))

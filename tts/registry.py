@@ -50,9 +50,9 @@ class Registry:
     entry point of the same name is never loaded. A name that two other packages define is refused when it is used.
 
     Args:
-        kind: what the names are, for messages.
-        group: the entry-point group.
-        entries: our own.
+        kind: What the names are, for messages.
+        group: The entry-point group.
+        entries: Our own.
     """
 
     def __init__(self, kind: str, group: str, entries: Mapping[str, str]) -> None:
@@ -229,7 +229,7 @@ def text_of(part: Any, tables: Sequence[Registry]) -> str:
     written as "name(...)", which cannot be read back.
 
     Args:
-        tables: that may have its name; an object that is in none of them is named by its place.
+        tables: That may have its name; an object that is in none of them is named by its place.
     """
     if (made_from := getattr(part, "__dict__", {}).get(_MADE_FROM)) is not None:
         return made_from

@@ -17,7 +17,7 @@ class Section(BaseModel):
     """Keys with values. Unknown keys are refused, and values are not converted.
 
     Attributes:
-        more_keys: keys that it takes beside its fields, for errors.
+        more_keys: Keys that it takes beside its fields, for errors.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -28,7 +28,7 @@ class Section(BaseModel):
         """Return the section that plain values describe.
 
         Args:
-            whole: what it is, such as "the study", for errors.
+            whole: What it is, such as "the study", for errors.
 
         Raises:
             ConfigError: a key is unknown (the hint has the nearest), or a value is not valid.

@@ -20,9 +20,9 @@ class ThoughtMarks:
     The thought ends at the first `close`.
 
     Args:
-        open: begins a thought; "": what opens it is in no text, and every path begins inside of its thought.
-        close: ends it.
-        opened: whether the prompt ends with `open`, as some chat templates have it; then a path begins inside of its thought.
+        open: Begins a thought; "": what opens it is in no text, and every path begins inside of its thought.
+        close: Ends it.
+        opened: Whether the prompt ends with `open`, as some chat templates have it; then a path begins inside of its thought.
 
     Raises:
         ConfigError: `open` and `close` are not two different texts with more than blanks.

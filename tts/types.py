@@ -118,7 +118,7 @@ class Message:
 
     Args:
         role: "system", "user" or "assistant".
-        content: its text. With parts, it is their texts: what a model reads that takes text alone.
+        content: Its text. With parts, it is their texts: what a model reads that takes text alone.
         parts: The parts of a turn that has more than text, such as pictures (`Message.of`); empty for a text.
 
     Example:
@@ -178,12 +178,12 @@ class Problem(HintsKeywords):
     """One task to solve.
 
     Args:
-        prompt: the problem as text, or as chat messages (`Message` or {"role": …, "content": …}). Other types are refused when the
+        prompt: The problem as text, or as chat messages (`Message` or {"role": …, "content": …}). Other types are refused when the
             problem is solved.
-        answer: the reference answer. Only oracles get it, that is, verifiers that need it.
-        id: a name that is unique in its data set. Random draws depend on it, or on the prompt if there is none.
-        task: the name of its task ("math", "arithmetic", …), which makes its prompt; None: the default of the model's record.
-        metadata: further values. Strategies do not get it, and of verifiers only oracles do.
+        answer: The reference answer. Only oracles get it, that is, verifiers that need it.
+        id: A name that is unique in its data set. Random draws depend on it, or on the prompt if there is none.
+        task: The name of its task ("math", "arithmetic", …), which makes its prompt; None: the default of the model's record.
+        metadata: Further values. Strategies do not get it, and of verifiers only oracles do.
 
     Example:
         >>> import tts
@@ -246,9 +246,9 @@ class Spread(NamedTuple):
     The values are in nats, at least 0, and computed without temperature. The first two are high if the model was sure.
 
     Args:
-        certainty: the divergence of the distribution from the uniform one, -(1/V) sum over all V tokens of ln(V p). NaN if the backend
+        certainty: The divergence of the distribution from the uniform one, -(1/V) sum over all V tokens of ln(V p). NaN if the backend
             has only the most likely tokens.
-        top: the mean of -ln p over the `TOP_TOKENS` most likely tokens (over all if there are fewer).
+        top: The mean of -ln p over the `TOP_TOKENS` most likely tokens (over all if there are fewer).
         entropy: -sum of p ln p over all tokens. Where only the most likely tokens are known, all others count as one token, which is a
             lower bound. NaN if unknown.
     """
@@ -266,20 +266,20 @@ class Trajectory:
     r"""An immutable path from a root: its last piece, and a pointer to the path before it.
 
     Args:
-        parent: the path before this piece; None for a root.
-        text: this piece alone; "" for a root.
-        token_ids: the tokens of this piece, an end-of-sequence token included; empty where the backend gives none.
+        parent: The path before this piece; None for a root.
+        text: This piece alone; "" for a root.
+        token_ids: The tokens of this piece, an end-of-sequence token included; empty where the backend gives none.
         logprobs: natural-log probabilities under the untempered model, one a token, or empty.
         status: "active" (may be expanded), "finished" (ended by itself), "truncated" (met a cap), "failed".
-        stream: the 64-bit stream that its next tokens are drawn from.
-        node: its index in the tree of its search.
-        num_tokens: tokens of the whole path after the root's prompt: the absolute position of the next token.
-        depth: pieces between the root and here; 0 for a root.
-        root_kind: the kind of prompt its root was opened with.
-        model: the role of the model that `handle` belongs to.
-        handle: the backend's state; no part of equality, pickle or JSON.
-        spreads: the `Spread` of each token's distribution, one a token, or empty.
-        marks: the marks of the thought that the path may begin with.
+        stream: The 64-bit stream that its next tokens are drawn from.
+        node: Its index in the tree of its search.
+        num_tokens: Tokens of the whole path after the root's prompt: the absolute position of the next token.
+        depth: Pieces between the root and here; 0 for a root.
+        root_kind: The kind of prompt its root was opened with.
+        model: The role of the model that `handle` belongs to.
+        handle: The backend's state; no part of equality, pickle or JSON.
+        spreads: The `Spread` of each token's distribution, one a token, or empty.
+        marks: The marks of the thought that the path may begin with.
         sampling_logprobs: natural-log probabilities under the law that drew the tokens, one a token, or empty. Temperature and filters
             make it another than the model's. No part of equality.
 
@@ -388,13 +388,13 @@ class Candidate:
     """A path that has ended, with its answer.
 
     Args:
-        trajectory: the path, finished or truncated.
-        answer: the extracted answer; None where none was found.
-        answer_class: index of the class of equivalent answers it belongs to, in order of first appearance; None without an answer.
-        index: its place among the candidates of its search, from 0.
-        group: the chain or subtree that it came from; candidates of one group are not independent.
-        scores: one aggregated score for each verifier role, NaN if unknown, and the scores that the strategy gave, by other roles.
-        weight: its weight in the selection; before the selection, the weight that the strategy gave; NaN if there is neither.
+        trajectory: The path, finished or truncated.
+        answer: The extracted answer; None where none was found.
+        answer_class: Index of the class of equivalent answers it belongs to, in order of first appearance; None without an answer.
+        index: Its place among the candidates of its search, from 0.
+        group: The chain or subtree that it came from; candidates of one group are not independent.
+        scores: One aggregated score for each verifier role, NaN if unknown, and the scores that the strategy gave, by other roles.
+        weight: Its weight in the selection; before the selection, the weight that the strategy gave; NaN if there is neither.
 
     Example:
         >>> import tts
@@ -424,24 +424,24 @@ class Usage:
     """What a problem cost. Counts are exact whole numbers unless `estimated` says otherwise.
 
     Args:
-        prompt_tokens: input tokens that were computed (prompts, forced text, recomputed prefixes), but not those of `verifier_tokens`.
-        reused_tokens: input tokens whose state was cached; None where a server does not report them.
-        generated_tokens: tokens that the policy, and other models of the strategy, generated: ends of sequence and discarded rows
+        prompt_tokens: Input tokens that were computed (prompts, forced text, recomputed prefixes), but not those of `verifier_tokens`.
+        reused_tokens: Input tokens whose state was cached; None where a server does not report them.
+        generated_tokens: Tokens that the policy, and other models of the strategy, generated: ends of sequence and discarded rows
             included, `cancelled_tokens` not.
-        cancelled_tokens: tokens of rows that a stop rule cancelled. They are charged; equal searches may differ in their number.
-        truncated_tokens: of the generated ones, those of candidates that were cut short without an answer.
-        verifier_tokens: tokens that verifiers computed, a judge's prompts and replies included.
-        verifier_reused_tokens: tokens that verifiers did not have to compute again.
-        verifier_calls: sequences that verifiers scored.
-        samples: branches from the root to a leaf, as in `Budget`.
+        cancelled_tokens: Tokens of rows that a stop rule cancelled. They are charged; equal searches may differ in their number.
+        truncated_tokens: The truncated tokens of the generated ones, those of candidates that were cut short without an answer.
+        verifier_tokens: Tokens that verifiers computed, a judge's prompts and replies included.
+        verifier_reused_tokens: Tokens that verifiers did not have to compute again.
+        verifier_calls: Sequences that verifiers scored.
+        samples: Branches from the root to a leaf, as in `Budget`.
         flops: floating-point operations, 2 x parameters per token; None without a parameter count.
-        usd: dollars; None without prices.
-        seconds: from the first call to the last, waiting included (the critical path).
-        work_seconds: the sum of the model seconds of every row, as if none had run beside another.
-        peak_kv_tokens: the most tokens that were in live paths at once; a prefix that paths share counts once.
-        saved_kv_tokens: tokens that memory without shared prefixes would have held in addition at that moment.
-        kv_bytes_per_token: bytes of one token's keys and values; None where the backend has none.
-        estimated: whether counts are upper bounds, such as the full grant of a call without a usage report.
+        usd: Dollars; None without prices.
+        seconds: The seconds from the first call to the last, waiting included (the critical path).
+        work_seconds: The sum of the model seconds of every row, as if none had run beside another.
+        peak_kv_tokens: The most tokens that were in live paths at once; a prefix that paths share counts once.
+        saved_kv_tokens: Tokens that memory without shared prefixes would have held in addition at that moment.
+        kv_bytes_per_token: Bytes of one token's keys and values; None where the backend has none.
+        estimated: Whether counts are upper bounds, such as the full grant of a call without a usage report.
 
     Example:
         >>> import tts
@@ -515,26 +515,26 @@ class Solution:
     """What a search found and what it cost.
 
     Args:
-        problem: the problem as it was given.
-        answer: the chosen answer as the model wrote it; None where no candidate has one, or the selection abstained. Never a guess.
-        answers: the chosen answers, best first, where the selection returns several.
-        abstained: why the selection gave no answer although candidates have some (`selective`); "" otherwise.
-        confidence: the winner's share of the selection's weight over all candidates, those without an answer included. NaN without
+        problem: The problem as it was given.
+        answer: The chosen answer as the model wrote it; None where no candidate has one, or the selection abstained. Never a guess.
+        answers: The chosen answers, best first, where the selection returns several.
+        abstained: Why the selection gave no answer although candidates have some (`selective`); "" otherwise.
+        confidence: The winner's share of the selection's weight over all candidates, those without an answer included. NaN without
             candidates, or where a verifier failed (see `Solver`).
-        calibrated: whether `confidence` has been calibrated to be a probability of being right.
-        candidates: every candidate, best first.
-        usage: what was spent; `remaining`: what is left of each limit.
-        stopped_by: why the search ended: "done" where the strategy came to its end, else "budget: tokens", a stop rule such as
+        calibrated: Whether `confidence` has been calibrated to be a probability of being right.
+        candidates: Every candidate, best first.
+        usage: What was spent; `remaining`: what is left of each limit.
+        stopped_by: Why the search ended: "done" where the strategy came to its end, else "budget: tokens", a stop rule such as
             "unanimous", "interrupted", "failed", or a reason of the strategy.
-        strategy: the plan as configured, as text that `tts.parse` reads.
-        model: the name of the policy.
-        seed: the run's seed.
-        oracle: whether a verifier saw the reference answer.
-        failures: the number of failed rows by kind, those of verifiers' models included.
-        warnings: one line each.
-        reproducible: whether the same call gives the same solution again.
-        trace: the record of the search (`tts.trace.trace.Trace`).
-        error: the error that ended the search early, if one did.
+        strategy: The plan as configured, as text that `tts.parse` reads.
+        model: The name of the policy.
+        seed: The run's seed.
+        oracle: Whether a verifier saw the reference answer.
+        failures: The number of failed rows by kind, those of verifiers' models included.
+        warnings: One line each.
+        reproducible: Whether the same call gives the same solution again.
+        trace: The record of the search (`tts.trace.trace.Trace`).
+        error: The error that ended the search early, if one did.
         target: What the answer can be applied to, if it is a patch.
 
     Example:

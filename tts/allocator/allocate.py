@@ -31,10 +31,10 @@ class WaveGrant:
         samples: [P], how many more each problem may draw.
         plan: [P], what to do with them; see `Worth`.
         rate: [P], what each further sample was worth.
-        price: the least rate for a cost of 1 that was served.
-        reason: why the division is over; "" while it goes on.
-        hurried: whether the wave is wider because time presses.
-        even: whether the problems with fewest samples were served, because nothing is known to be worth its price.
+        price: The least rate for a cost of 1 that was served.
+        reason: Why the division is over; "" while it goes on.
+        hurried: Whether the wave is wider because time presses.
+        even: Whether the problems with fewest samples were served, because nothing is known to be worth its price.
     """
 
     samples: Whole
@@ -58,14 +58,14 @@ class Allocator:
     their samples are drawn in one wave, with less evidence for the choice.
 
     Args:
-        values: the values of samples.
-        pilots: samples that each problem gets before problems are compared, at least 1; fewer if the budget does not
+        values: The values of samples.
+        pilots: Samples that each problem gets before problems are compared, at least 1; fewer if the budget does not
             pay this number for all.
-        growth: of a problem's samples in one wave, as a share of those it has; at least one sample, and more where time presses.
-        share: the part that one wave may spend of what is left, and of the cost of one round over all worthwhile problems, in (0, 1].
+        growth: The growth of a problem's samples in one wave, as a share of those it has; at least one sample, and more where time presses.
+        share: The part that one wave may spend of what is left, and of the cost of one round over all worthwhile problems, in (0, 1].
             After a part of a round, the problems served first may again be worth more than the rest.
-        price: right answers that a cost of 1 must bring. Below this price, the rest is not spent.
-        even: whether the rest is then spent evenly instead, on the problems with fewest samples. No problem is favoured where votes do
+        price: Right answers that a cost of 1 must bring. Below this price, the rest is not spent.
+        even: Whether the rest is then spent evenly instead, on the problems with fewest samples. No problem is favoured where votes do
             not show which of them would gain.
 
     Example:

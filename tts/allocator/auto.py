@@ -74,21 +74,21 @@ class Auto(Strategy):
     """Draws a few samples, the pilots, and then chooses what gains most for its cost: more samples, another strategy, or the end.
 
     Args:
-        n: most plain samples, at least 1; None: as many as the budget pays and are worth it. Of many problems that share a total
+        n: Most plain samples, at least 1; None: as many as the budget pays and are worth it. Of many problems that share a total
             each gets at most 16, or, if that is more, eight times what the total pays for it.
-        pilots: samples before the first decision, at least 1. None: for a problem with its own budget 4, or 1 with `mean` or where the
+        pilots: Samples before the first decision, at least 1. None: for a problem with its own budget 4, or 1 with `mean` or where the
             performance model has other strategies; none where one of these is better from the start (`PerformanceModel.direct`). For each
             of several that share a total 1, or 2 if the performance model has other models and there is no checker.
-        price: gain in the chance of a right answer below which no sample is drawn, at least 0. At 0, samples are drawn while they add
+        price: Gain in the chance of a right answer below which no sample is drawn, at least 0. At 0, samples are drawn while they add
             anything. None: the price that follows from `mean`, otherwise 0.001; under a shared total 0. Where votes alone divide a total,
             None is 0.001 too, under a prior by which wrong answers may lead, and the rest goes evenly to the problems with fewest samples.
-        model: a performance model, the name of one that ships or the path of a file (`tts fit`). None: one that ships and fits, if any;
+        model: A performance model, the name of one that ships or the path of a file (`tts fit`). None: one that ships and fits, if any;
             otherwise verdicts or votes decide, with a prior over problems of all difficulties.
-        verifier: the role whose scores are computed as samples are drawn. None: "main"; if only other roles are used, the first role of
+        verifier: The role whose scores are computed as samples are drawn. None: "main"; if only other roles are used, the first role of
             the selection.
-        expected: your estimate of the success rate of one sample on these problems, in (0, 1); None: no estimate.
-        certainty: the weight of that estimate, in samples of each problem, above 0; None: 4.
-        mean: mean number of samples a problem, above 0, for problems that come one at a time. It replaces `price`, and is reached on
+        expected: Your estimate of the success rate of one sample on these problems, in (0, 1); None: no estimate.
+        certainty: The weight of that estimate, in samples of each problem, above 0; None: 4.
+        mean: Mean number of samples a problem, above 0, for problems that come one at a time. It replaces `price`, and is reached on
             average over the expected problems. The budget of each problem remains an upper limit.
 
     Raises:
@@ -178,8 +178,8 @@ class Auto(Strategy):
         """Return what to do next, by a budget of the problem's own.
 
         Args:
-            found: what the problem has shown.
-            had: the greatest size of each other plan so far.
+            found: What the problem has shown.
+            had: The greatest size of each other plan so far.
 
         Returns:
             Without samples, the search is over; `why` is the reason.
@@ -392,8 +392,8 @@ class Auto(Strategy):
         """Refuse a verifier whose scores would not be used.
 
         Args:
-            selection: of the run.
-            roles: that a verifier has.
+            selection: The selection of the run.
+            roles: That a verifier has.
 
         Raises:
             ConfigError: no verifier has the role; or neither the selection nor a strategy that may be chosen asks for scores.

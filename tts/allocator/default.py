@@ -32,12 +32,12 @@ def chosen(
     """Return the plan of a run, and notes on how it came about.
 
     Args:
-        plan: as given; None: there was none.
-        model: the policy's name.
-        task: the task's.
-        verifiers: by role, as `shipped.described`.
-        others: names of the models beside the policy, by role.
-        asked: the roles of models that verifiers call.
+        plan: As given; None: there was none.
+        model: The policy's name.
+        task: The task's.
+        verifiers: The verifiers by role, as `shipped.described`.
+        others: Names of the models beside the policy, by role.
+        asked: The roles of models that verifiers call.
 
     Raises:
         ConfigError: a performance model cannot be read, or `Auto.check`.

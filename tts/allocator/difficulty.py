@@ -42,7 +42,7 @@ class Population:
         rate: [Z], chance in [0, 1] that a sample of this kind is right.
         lure: [Z], chance that it is the most tempting wrong answer; rate + lure is at most 1.
         weight: [Z], share of problems, summing to 1.
-        problems: number of problems that it was fitted to; 0: it was given.
+        problems: Number of problems that it was fitted to; 0: it was given.
 
     Raises:
         ConfigError: shapes differ, a chance is outside its range, or weights are negative or do not sum to 1.
@@ -85,9 +85,9 @@ class Population:
         """Return a Beta law of success rates with some problems that are never, and some that are always solved.
 
         Args:
-            mean: of the Beta law, in (0, 1): the estimate of a user or a probe.
-            strength: the number of samples that it is worth, above 0; a small number puts most problems near 0 and 1.
-            hopeless, trivial: shares of problems at rates of exactly 0 and 1, on top.
+            mean: The mean of the Beta law, in (0, 1): the estimate of a user or a probe.
+            strength: The number of samples that it is worth, above 0; a small number puts most problems near 0 and 1.
+            hopeless, trivial: Shares of problems at rates of exactly 0 and 1, on top.
 
         Raises:
             ConfigError: a value is outside its range.
@@ -137,8 +137,8 @@ class Population:
         """Return the log-likelihood [S, Z] of votes. The right answer is unknown, so the likelihood is a sum over the possible ones.
 
         Args:
-            leader, second: numbers of samples with the most and the second most frequent answer, [S].
-            samples: numbers of all samples, [S]. Other samples (without an answer, or in smaller classes) count as
+            leader, second: Numbers of samples with the most and the second most frequent answer, [S].
+            samples: Numbers of all samples, [S]. Other samples (without an answer, or in smaller classes) count as
                 scattered.
 
         Raises:

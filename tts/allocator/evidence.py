@@ -15,15 +15,15 @@ class Evidence:
     """What a problem has shown.
 
     Args:
-        samples: plain ones of the policy that were drawn.
-        leader, second: of them, those that gave the answers of most and second most weight; see `of`.
-        agreeing: that gave the most frequent answer.
-        solved: whether a checker has accepted one.
-        checked: whether there is a checker.
-        logprob: mean over the samples of their tokens' mean log-probability.
-        probe: the reading of the prompt alone. NaN: unknown.
-        beside: candidates of other strategies and models, which are none of the samples: those of a search depend on each other.
-        weighted: whether a verifier's scores weigh the votes.
+        samples: Plain ones of the policy that were drawn.
+        leader, second: Of them, those that gave the answers of most and second most weight; see `of`.
+        agreeing: That gave the most frequent answer.
+        solved: Whether a checker has accepted one.
+        checked: Whether there is a checker.
+        logprob: Mean over the samples of their tokens' mean log-probability.
+        probe: The reading of the prompt alone. NaN: unknown.
+        beside: Candidates of other strategies and models, which are none of the samples: those of a search depend on each other.
+        weighted: Whether a verifier's scores weigh the votes.
     """
 
     samples: int = 0

@@ -37,7 +37,7 @@ class Estimator(Protocol):
         """Return the log-likelihood [P, Z], up to a constant a problem; 0 where the reading is NaN.
 
         Args:
-            population: its kinds; their weights play no part.
+            population: Its kinds; their weights play no part.
             reading: [P].
             samples: [P], that the reading is a mean of.
         """
@@ -49,8 +49,8 @@ class Guess:
     """A guess of the success rate: as good as so many samples, of which that share was right.
 
     Args:
-        mean: in (0, 1).
-        strength: samples, above 0.
+        mean: The mean in (0, 1).
+        strength: Samples, above 0.
 
     Raises:
         ConfigError: a value is outside its range.
@@ -76,10 +76,10 @@ class Gauge:
     """A number that rises, or falls, with the success rate, in a line along its angle (see `RATES`), with normal errors.
 
     Args:
-        intercept, slope: of the line; the angle goes from 0, never right, to 1, always.
-        deviation: standard error of a problem around it, above 0.
-        spread: standard deviation of one sample's reading within a problem; its share falls with their number.
-        low, high: range of what it was fitted to; readings beyond count as its ends, so that an extreme reading is no stronger evidence.
+        intercept, slope: Of the line; the angle goes from 0, never right, to 1, always.
+        deviation: Standard error of a problem around it, above 0.
+        spread: Standard deviation of one sample's reading within a problem; its share falls with their number.
+        low, high: Range of what it was fitted to; readings beyond count as its ends, so that an extreme reading is no stronger evidence.
     """
 
     intercept: float
@@ -101,8 +101,8 @@ class Gauge:
         Args:
             reading: [P]; NaN: unknown.
             posterior: [P, G] over `RATES`, from what is known without the reading.
-            spread: of one sample's reading within a problem
-            samples: that each reading is a mean of.
+            spread: The spread of one sample's reading within a problem
+            samples: That each reading is a mean of.
 
         Raises:
             ConfigError: fewer than three readings are known, or all are the same.
@@ -140,7 +140,7 @@ class PromptProbe:
 
     Args:
         weight: [D].
-        bias: added.
+        bias: Added.
 
     Cost: one forward pass of the prompt's last token, where the backend has not kept it; charged as input.
     """
@@ -177,7 +177,7 @@ def evidence_of(
     """Return the sum of the estimators' log-likelihoods, [P, Z]; None: there are none.
 
     Args:
-        estimators: by the name of what they read, or any other name where they read nothing.
+        estimators: The estimators by the name of what they read, or any other name where they read nothing.
         readings: [P] each, NaN where unknown.
         samples: [P], drawn.
     """

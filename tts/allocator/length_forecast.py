@@ -46,9 +46,9 @@ class LengthForecast(HintsKeywords):
 
     Args:
         weight: [D], the weights of the prompt's features.
-        bias: the intercept.
-        low, high: bounds of a prediction: the least and the greatest for the problems of the fit.
-        above: added to the prediction, so that the share `quantile` of solutions is at most as long as the forecast.
+        bias: The intercept.
+        low, high: Bounds of a prediction: the least and the greatest for the problems of the fit.
+        above: Added to the prediction, so that the share `quantile` of solutions is at most as long as the forecast.
 
     Example:
         >>> import tts
@@ -69,9 +69,9 @@ class LengthForecast(HintsKeywords):
         """Return a forecast fitted to recorded solutions.
 
         Args:
-            prompts: texts of problems, at least 10.
-            tokens: of the solutions of each, at least one. Leave out solutions that a cap cut.
-            quantile: the share of solutions that the forecast covers, above 0 and below 1.
+            prompts: Texts of problems, at least 10.
+            tokens: The tokens of the solutions of each, at least one. Leave out solutions that a cap cut.
+            quantile: The share of solutions that the forecast covers, above 0 and below 1.
 
         Raises:
             ConfigError: a value is none of these.

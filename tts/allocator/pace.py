@@ -11,8 +11,8 @@ class Pace:
         the next is to be twice as wide. What a wave took is its critical path, waiting included. This rule is our choice.
 
     Attributes:
-        speed: samples a second of the last wave; 0: there was none.
-        width: samples that the next wave should have at least.
+        speed: Samples a second of the last wave; 0: there was none.
+        width: Samples that the next wave should have at least.
     """
 
     _ALIKE = 1.25  # speeds that differ by less are equal

@@ -76,20 +76,20 @@ class PerformanceModel:
     """What was measured of one policy with its verifiers on one task.
 
     Args:
-        model: the policy's name.
-        task: the task's.
-        verifiers: by role, as text.
-        source: the study it was fitted to.
-        problems: how many.
-        tokens: that one plain sample costs, on average.
-        population: of the problems.
-        curves: by the strategy's text, with its selection and without its size.
-        first: temperature of the first sample of a problem, where one such was found better than one of the run's; None: the run's.
-        models: names of the models beside the policy that the strategies use, by role.
-        unit: of the cost that sizes compare, "tokens", "flops" or "usd".
-        gauges: by what they read (`tts.allocator.gauges.READINGS`).
-        probe: that makes the reading "probe".
-        piloted: what `auto` reaches that begins with pilots; None: it was not measured, and `auto` always begins with them.
+        model: The policy's name.
+        task: The task's.
+        verifiers: The verifiers by role, as text.
+        source: The study it was fitted to.
+        problems: How many.
+        tokens: That one plain sample costs, on average.
+        population: The population of the problems.
+        curves: The curves by the strategy's text, with its selection and without its size.
+        first: Temperature of the first sample of a problem, where one such was found better than one of the run's; None: the run's.
+        models: Names of the models beside the policy that the strategies use, by role.
+        unit: The unit of the cost that sizes compare, "tokens", "flops" or "usd".
+        gauges: The gauges by what they read (`tts.allocator.gauges.READINGS`).
+        probe: That makes the reading "probe".
+        piloted: What `auto` reaches that begins with pilots; None: it was not measured, and `auto` always begins with them.
     """
 
     model: str
@@ -228,8 +228,8 @@ class PerformanceModel:
         """Return the model that `to_json` wrote.
 
         Args:
-            file: where the text is from; "": nowhere.
-            cure: for what is damaged.
+            file: Where the text is from; "": nowhere.
+            cure: The cure for what is damaged.
 
         Raises:
             ConfigError: it is none, or of another format; the first field that is not as it must be is named, with the file and the rule.
@@ -353,8 +353,8 @@ def smooth(posterior: Floats, right: Floats, rng: np.random.Generator, *, resamp
     Args:
         posterior: [P, G], over `RATES`, of each problem.
         right: [P, B], share of right answers at each size; NaN: not measured.
-        rng: draws the problems again for the error.
-        resamples: how often.
+        rng: Draws the problems again for the error.
+        resamples: How often.
     """
     known, value = ~np.isnan(right), np.nan_to_num(right)
 

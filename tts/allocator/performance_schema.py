@@ -157,8 +157,8 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
     Curves are sizes [B], accuracy [G, B], its error [G, B], limits [B] or None, and costs [G, B] or None.
 
     Args:
-        file: where the text is from; "": nowhere.
-        cure: for what is damaged.
+        file: Where the text is from; "": nowhere.
+        cure: The cure for what is damaged.
 
     Raises:
         ConfigError: it is no such model; a field that is not as it must be is named.

@@ -21,7 +21,7 @@ def ridge(rows: ArrayLike, wanted: Floats, name: str) -> tuple[Floats, float, Fl
     Args:
         rows: [P, D].
         wanted: [P].
-        name: of the rows, for messages.
+        name: The name of the rows, for messages.
 
     Raises:
         ConfigError: there are fewer than ten problems, or a row has something that is no number.

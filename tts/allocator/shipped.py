@@ -62,7 +62,7 @@ def fitting(model: str, task: str, verifiers: Mapping[str, str], others: Mapping
     """Return the name of the one that is of this policy and task with these verifiers, as `described`; None: there is none.
 
     Args:
-        others: names of the models beside the policy, by role.
+        others: Names of the models beside the policy, by role.
     """
     return next((name for name in names() if _may_fit(name, model) and not load(name).fits(model, task, verifiers, others)), None)
 

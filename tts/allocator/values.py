@@ -42,11 +42,11 @@ class ProblemStates:
         solved: [P], whether a checker has accepted one.
         open: [P], whether it may still be served (not ended, not failed).
         cost: [P], what one more sample of it costs, in the unit of `left`; above 0.
-        left: what there is to divide.
+        left: What there is to divide.
         evidence: [P, Z], log-likelihood of other evidence (a guess, a probe; see `tts.allocator.gauges`), beside votes
             and checks; None: nothing.
-        checked: whether a checker has judged the samples, so that those of a problem that is not solved are wrong.
-        waves: how many more waves there is time for, at least 1; infinite: time is no matter.
+        checked: Whether a checker has judged the samples, so that those of a problem that is not solved are wrong.
+        waves: How many more waves there is time for, at least 1; infinite: time is no matter.
         most: [P], what one sample of it may need, at least `cost`; None: no more than `cost`.
         had: [P, K], the greatest size at which it has had each of K plans, 0: not yet; None: none has had another than plain samples.
         beside: [P], candidates that other models than the policy wrote, which are not among the samples; None: none.
@@ -151,7 +151,7 @@ class Checked:
         first is best for any total (a bandit whose arms only get worse).
 
     Args:
-        population: of the problems.
+        population: The population of the problems.
     """
 
     population: Population
@@ -195,8 +195,8 @@ class Voted:
     the two tables whose mean success rates are next to that one. Our choice: a table for each problem would be exact, and take seconds.
 
     Args:
-        population: of the problems.
-        most: votes that are told apart exactly, 1 to 256; more are read in proportion.
+        population: The population of the problems.
+        most: Votes that are told apart exactly, 1 to 256; more are read in proportion.
     """
 
     population: Population
@@ -299,10 +299,10 @@ class Curved:
         strategy, or more of it, can add anything.
 
     Args:
-        model: fitted.
-        plans: the strategies that may be chosen, the first of which draws plain samples of the policy.
-        population: of the problems; by default the model's.
-        most: as in `Voted`.
+        model: Fitted.
+        plans: The strategies that may be chosen, the first of which draws plain samples of the policy.
+        population: The population of the problems; by default the model's.
+        most: As in `Voted`.
     """
 
     model: PerformanceModel

@@ -34,7 +34,7 @@ class Votes:
 
     Attributes:
         chance: [N+1, N+1, N//2+1], that the leading answer is right, by samples, leading and second votes; NaN: no such state.
-        index: of the same shape, gain a sample at which going on is just worth it; 0 at N samples.
+        index: The index of the same shape, gain a sample at which going on is just worth it; 0 at N samples.
         worth: [K], best expected chance less price times samples, from the first sample on, at each of `PRICES`.
     """
 

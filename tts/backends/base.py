@@ -55,30 +55,30 @@ class Caps:
     """Capabilities of a backend. "emulated": the same result for more tokens. "absent": refused before anything is spent.
 
     Args:
-        steps: stopping at a step boundary and continuing from there.
-        extend: appending forced text.
-        fork: continuing one handle several times without computing it again.
-        value: a value or reward head on a handle.
+        steps: Stopping at a step boundary and continuing from there.
+        extend: Appending forced text.
+        fork: Continuing one handle several times without computing it again.
+        value: A value or reward head on a handle.
         score: log-probabilities of given text.
-        next_logprobs: of given next tokens.
-        hidden: last hidden states.
-        prompt_logprobs: of every token of a prompt.
-        logprobs: of sampled tokens.
-        token_ids: whether samples carry token ids.
+        next_logprobs: Of given next tokens.
+        hidden: Last hidden states.
+        prompt_logprobs: The prompt logprobs of every token of a prompt.
+        logprobs: The logprobs of sampled tokens.
+        token_ids: Whether samples carry token ids.
         spreads: `Spread` of each token's distribution, which takes all logits.
-        tops: at least `Spread.top` of it.
+        tops: At least `Spread.top` of it.
         top_texts: Whether `Sample.tops` are given: the most likely tokens at each place, by their texts.
         sampling_logprobs: log-probabilities of sampled tokens under the law that drew them.
-        streams: whether rows obey their streams; if not, solutions are not reproducible.
-        stop_predicate: whether a row ends where `StopCondition.finished` returns True.
-        thoughts: whether it thinks, by marks that are known (`BackendMetadata.thoughts`).
-        efforts: whether `Sampling.effort` is obeyed.
-        penalties: whether `Sampling.presence_penalty` and `Sampling.frequency_penalty` are obeyed.
-        biases: whether `Sampling.logit_bias` is obeyed.
+        streams: Whether rows obey their streams; if not, solutions are not reproducible.
+        stop_predicate: Whether a row ends where `StopCondition.finished` returns True.
+        thoughts: Whether it thinks, by marks that are known (`BackendMetadata.thoughts`).
+        efforts: Whether `Sampling.effort` is obeyed.
+        penalties: Whether `Sampling.presence_penalty` and `Sampling.frequency_penalty` are obeyed.
+        biases: Whether `Sampling.logit_bias` is obeyed.
         thought_limits: Whether a `Sampling.thought_tokens` of at least 1 is obeyed.
         thought_switch: Whether a `Sampling.thought_tokens` of 0 is obeyed.
-        pictures: whether prompts may have pictures.
-        usage: whether token counts are exact; if not, the backend reports upper bounds in `Sample.num_tokens`, and sets `estimated`.
+        pictures: Whether prompts may have pictures.
+        usage: Whether token counts are exact; if not, the backend reports upper bounds in `Sample.num_tokens`, and sets `estimated`.
 
     Example:
         >>> import tts
@@ -131,11 +131,11 @@ class Sampling(HintsKeywords):
 
     Args:
         temperature: 0 is greedy (the lowest id among equals); at most 100.
-        top_p: nucleus mass in (0, 1]; 1 is off.
-        top_k: most likely tokens kept; 0 is off.
-        min_p: least probability relative to the most likely token, in [0, 1); 0 is off.
-        max_tokens: cap on one row; None: the rest of the model's context.
-        effort: how long a model thinks, in a server's own word such as "low"; "": the server's default. Only with `Caps.efforts`.
+        top_p: Nucleus mass in (0, 1]; 1 is off.
+        top_k: Most likely tokens kept; 0 is off.
+        min_p: Least probability relative to the most likely token, in [0, 1); 0 is off.
+        max_tokens: Cap on one row; None: the rest of the model's context.
+        effort: How long a model thinks, in a server's own word such as "low"; "": the server's default. Only with `Caps.efforts`.
         presence_penalty: What the logit of each token loses that was written before, from -2 to 2. Only with `Caps.penalties`.
         frequency_penalty: What it loses for each time that it was written before, from -2 to 2. Only with `Caps.penalties`.
         logit_bias: What is added to the logits of tokens, from -100 to 100, by their ids in the server's vocabulary: a mapping, or pairs.
@@ -233,10 +233,10 @@ class StopCondition:
     the boundary. Further characters of its last token begin its continuation.
 
     Args:
-        step: texts that end a step.
-        at_step: whether the row ends at the first boundary.
-        finished: called at each boundary with the text of the whole path; True ends the row ("answer").
-        at: with `at_step`, the texts of `step` at which the row ends; None: all of them.
+        step: Texts that end a step.
+        at_step: Whether the row ends at the first boundary.
+        finished: Called at each boundary with the text of the whole path; True ends the row ("answer").
+        at: With `at_step`, the texts of `step` at which the row ends; None: all of them.
     """
 
     step: tuple[str, ...] = ()
@@ -260,11 +260,11 @@ class SampleRequest:
     """Rows that continue one handle.
 
     Args:
-        text: of the path, after the prompt.
-        spreads: whether `Sample.spreads` are wanted.
-        sampling_logprobs: whether `Sample.sampling_logprobs` are wanted.
+        text: The text of the path, after the prompt.
+        spreads: Whether `Sample.spreads` are wanted.
+        sampling_logprobs: Whether `Sample.sampling_logprobs` are wanted.
         tops: Whether `Sample.tops` are wanted.
-        rereads: whether a row whose reply broke may read its input again within its grant; grants of flops and usd cover one reading.
+        rereads: Whether a row whose reply broke may read its input again within its grant; grants of flops and usd cover one reading.
         limited: Whether tokens, or what is paid by them, are limited: then a row that nothing was seen of is charged its whole grant.
         lease: The flops and dollars that each row may spend, in whole units, where rows are programs (`BackendMetadata.programs`).
     """
@@ -287,20 +287,20 @@ class Sample:
     """One row's continuation.
 
     Args:
-        text: the new text, up to the step boundary it ended at.
-        token_ids: all new tokens, an end of sequence included.
+        text: The new text, up to the step boundary it ended at.
+        token_ids: All new tokens, an end of sequence included.
         logprobs: of the untempered distribution, one a token (some servers show none of an end of sequence); empty without `caps.logprobs`.
-        finish: why it ended: "eos", "stop" (a step boundary), "answer" (`StopCondition.finished`), "length", "cancelled", "error".
-        handle: the state behind it; None for "error" and "cancelled".
-        num_tokens: tokens generated, which are charged.
-        estimated: whether that number is an upper bound.
-        error: where `finish` is "error", its kind, or "kind: cause".
-        seconds: model time of this row.
-        spreads: one a token, with `caps.tops` and where requested, or empty.
-        sampling_logprobs: under the law that drew the tokens: with temperature and filters; one a token, with `caps.sampling_logprobs` and
+        finish: Why it ended: "eos", "stop" (a step boundary), "answer" (`StopCondition.finished`), "length", "cancelled", "error".
+        handle: The state behind it; None for "error" and "cancelled".
+        num_tokens: Tokens generated, which are charged.
+        estimated: Whether that number is an upper bound.
+        error: Where `finish` is "error", its kind, or "kind: cause".
+        seconds: Model time of this row.
+        spreads: One a token, with `caps.tops` and where requested, or empty.
+        sampling_logprobs: Under the law that drew the tokens: with temperature and filters; one a token, with `caps.sampling_logprobs` and
             where requested, or empty.
-        lost_tokens: of `num_tokens`, those of earlier replies that broke, which are not part of the path.
-        retry_s: seconds after which the server of a row that failed asked to be called again; 0: it named none.
+        lost_tokens: Of `num_tokens`, those of earlier replies that broke, which are not part of the path.
+        retry_s: Seconds after which the server of a row that failed asked to be called again; 0: it named none.
         tops: The most likely tokens at each place, one tuple a token, with `caps.top_texts` and where requested, or empty.
     """
 
@@ -438,8 +438,8 @@ class TaskRows(RowSet):
     """Rows that are written by tasks of their own, which are cancelled as soon as the rows are cancelled or have failed.
 
     Attributes:
-        counters: of the backend; generated tokens are counted there.
-        tasks: to cancel; the backend adds and removes them.
+        counters: The counters of the backend; generated tokens are counted there.
+        tasks: To cancel; the backend adds and removes them.
     """
 
     __slots__ = ("counters", "tasks")
@@ -505,15 +505,15 @@ class Backend:
     nothing. Calls take and return sequences, and their items fail independently.
 
     Attributes:
-        name: in results and errors.
-        identity: what results depend on (weights, precision, kind of device). Both are by default the class's name in
+        name: The name in results and errors.
+        identity: What results depend on (weights, precision, kind of device). Both are by default the class's name in
             snake case.
-        caps: its capabilities.
-        context: most tokens of prompt and path together; None: no limit.
-        rates: what its tokens cost.
-        kv_bytes_per_token: size of one token's state; None: it has none.
-        metadata: optional facts about the model (`BackendMetadata`).
-        counters: tokens computed so far; its methods add to them.
+        caps: Its capabilities.
+        context: Most tokens of prompt and path together; None: no limit.
+        rates: What its tokens cost.
+        kv_bytes_per_token: Size of one token's state; None: it has none.
+        metadata: Optional facts about the model (`BackendMetadata`).
+        counters: Tokens computed so far; its methods add to them.
 
     Example:
         >>> import tts

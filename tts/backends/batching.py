@@ -26,9 +26,9 @@ class BatchQueue:
     """Collects jobs of one event loop and executes them in batches, one batch at a time.
 
     Args:
-        execute: computes a batch. It delivers each result itself, and never raises for the error of one job.
-        on_failure: called in the loop with jobs and the exception that `execute` raised, or that `close` made.
-        threaded: whether batches run in a worker thread (models), or in the loop itself (where a batch takes microseconds).
+        execute: Computes a batch. It delivers each result itself, and never raises for the error of one job.
+        on_failure: Called in the loop with jobs and the exception that `execute` raised, or that `close` made.
+        threaded: Whether batches run in a worker thread (models), or in the loop itself (where a batch takes microseconds).
     """
 
     def __init__(self, execute: Execute, on_failure: Callable[[list[Any], Exception], None], *, threaded: bool) -> None:
@@ -62,7 +62,7 @@ class BatchQueue:
         """Return the jobs submitted since the batch began; they join the batch under way, which calls this.
 
         Args:
-            done: whether a job no longer needs the batch; such jobs are dropped.
+            done: Whether a job no longer needs the batch; such jobs are dropped.
 
         Raises:
             EngineError: the queue or its event loop was closed.
@@ -135,7 +135,7 @@ class LoopQueue:
     """A threaded `BatchQueue` for the running event loop: each loop has its own queue, and the batch of an ended loop is not awaited.
 
     Args:
-        execute, on_failure: see `BatchQueue`.
+        execute, on_failure: See `BatchQueue`.
     """
 
     def __init__(self, execute: Execute, on_failure: Callable[..., None]) -> None:

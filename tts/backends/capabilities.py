@@ -19,7 +19,7 @@ async def prompt_logprobs(backend: Backend, prompts: Sequence[Prompt], top: int 
     Where a backend computes a common beginning of prompts once, the first prompt is charged for it, and the others reuse it.
 
     Args:
-        top: most likely tokens to return for each place, from 0 to 20.
+        top: Most likely tokens to return for each place, from 0 to 20.
 
     Raises:
         CapabilityError: the backend cannot. ConfigError: `top` is out of range, or a prompt has no token, or one that the model lacks.

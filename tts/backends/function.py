@@ -32,11 +32,11 @@ class Ask:
     """The argument of the function: continue `text` after the prompt.
 
     Args:
-        prompt: text or messages.
-        text: the solution so far.
-        max_tokens: most tokens to generate.
-        temperature: of the distribution.
-        stop: texts at which it may end early, included in its reply.
+        prompt: Text or messages.
+        text: The solution so far.
+        max_tokens: Most tokens to generate.
+        temperature: The temperature of the distribution.
+        stop: Texts at which it may end early, included in its reply.
         seed: 63 bits, one of each row.
 
     Example:
@@ -60,10 +60,10 @@ class Answer(HintsKeywords):
     """What the function may return instead of plain text.
 
     Args:
-        text: the continuation; lone surrogates are replaced.
-        tokens: generated, from 0 to `max_tokens`; None: not known. Then the row is charged the UTF-8 bytes of its text and one, as an
+        text: The continuation; lone surrogates are replaced.
+        tokens: Generated, from 0 to `max_tokens`; None: not known. Then the row is charged the UTF-8 bytes of its text and one, as an
             estimate. A function that generates hidden tokens, such as reasoning, must report them.
-        finished: whether the model ended by itself; False: it reached `max_tokens`, and the function may be called again to continue
+        finished: Whether the model ended by itself; False: it reached `max_tokens`, and the function may be called again to continue
             the text. Bare text, and what is finished, is never continued.
 
     Example:
@@ -120,8 +120,8 @@ class FunctionBackend(Backend):
     continues, counts toward `concurrency`, and its result is dropped.
 
     Args:
-        concurrency: most calls of the function at once, at least 1; other rows wait.
-        thoughts: the marks of the thoughts in its text; None: not known.
+        concurrency: Most calls of the function at once, at least 1; other rows wait.
+        thoughts: The marks of the thoughts in its text; None: not known.
 
     Raises:
         ConfigError: `concurrency` is below 1, or `thoughts` is something else.

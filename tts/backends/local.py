@@ -25,9 +25,9 @@ class RenderingBackend(Backend):
     """Base of backends that turn prompts and texts into tokens by a `Renderer`.
 
     Args:
-        renderer: between text and tokens.
-        thoughts: marks of the model's thoughts; None: those of its chat template.
-        facts: further fields of `BackendMetadata`.
+        renderer: The renderer between text and tokens.
+        thoughts: Marks of the model's thoughts; None: those of its chat template.
+        facts: Further fields of `BackendMetadata`.
     """
 
     def __init__(self, renderer: Renderer, thoughts: ThoughtMarks | None, **facts: Any) -> None:

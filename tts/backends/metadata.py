@@ -18,9 +18,9 @@ class ValueHeadMetadata:
     """What is known of a value head before it is called.
 
     Args:
-        step: texts that end a step where it is read.
-        rates: cost of a token that is computed for it.
-        own_model: whether a model of its own reads the path, after the prompt; else it reads states that the policy computed.
+        step: Texts that end a step where it is read.
+        rates: Cost of a token that is computed for it.
+        own_model: Whether a model of its own reads the path, after the prompt; else it reads states that the policy computed.
     """
 
     step: tuple[str, ...]
@@ -53,19 +53,19 @@ class BackendMetadata:
     """What a backend states about itself beyond the required members. Every field is optional.
 
     Args:
-        value_heads: its value heads, by name; None: not known, so that any name may be tried.
-        count_text: returns the exact number of tokens of a text after a path; None: that number is bounded by `count` and by bytes.
-        text_of: returns the text of the first tokens of a path, given its whole text and those tokens, ends of sequence as "";
+        value_heads: Its value heads, by name; None: not known, so that any name may be tried.
+        count_text: Returns the exact number of tokens of a text after a path; None: that number is bounded by `count` and by bytes.
+        text_of: Returns the text of the first tokens of a path, given its whole text and those tokens, ends of sequence as "";
             None: tokens cannot be told apart in its text. Inside of a character that text is no beginning of the whole one.
-        picture_tokens: most input tokens of a picture; None: not known.
-        template_tokens: most tokens that a chat template adds to a message; `TEMPLATE_TOKENS` is assumed where it is less.
-        resumes: returns whether a row that met its token cap can be continued, as far as is known; see `Caps.steps`.
-        tokenizer: of the model; None: it is not known here.
-        thoughts: the marks of its thoughts (`Caps.thoughts`); None: not known. A text that begins with `<think>` still has one.
-        finishes_reads: whether a read is computed to its end, and counted, also where the caller no longer awaits it. A search that is
+        picture_tokens: Most input tokens of a picture; None: not known.
+        template_tokens: Most tokens that a chat template adds to a message; `TEMPLATE_TOKENS` is assumed where it is less.
+        resumes: Returns whether a row that met its token cap can be continued, as far as is known; see `Caps.steps`.
+        tokenizer: The tokenizer of the model; None: it is not known here.
+        thoughts: The marks of its thoughts (`Caps.thoughts`); None: not known. A text that begins with `<think>` still has one.
+        finishes_reads: Whether a read is computed to its end, and counted, also where the caller no longer awaits it. A search that is
             cancelled waits for such a read, and books it; it gives up others at once.
         arrivals: Whether rows of finish order are taken as they arrive. To write them all to one length would read prompts again.
-        capability_hint: returns the hint of the error that refuses a capability. Where it is missing, or returns None or "", the hint
+        capability_hint: Returns the hint of the error that refuses a capability. Where it is missing, or returns None or "", the hint
             names backends that have the capability.
         target: What answers are applied to (`Solution.apply`); None: they change nothing.
         task: The name of the task that problems have where nobody names one; None: that of the model's record, or free text.

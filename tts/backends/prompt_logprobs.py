@@ -33,7 +33,7 @@ class PromptLogprobs:
         logprobs: [T], natural, of the untempered distribution after the tokens before; NaN where the model has none, as at the first.
         tops: [T] the most likely tokens at each place, best first and the lowest id among equals, () where `logprobs` is NaN; () where
             none were asked for.
-        behind: those behind the last token; () where none were asked for, or a server shows none.
+        behind: Those behind the last token; () where none were asked for, or a server shows none.
     """
 
     token_ids: tuple[int, ...]

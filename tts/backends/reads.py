@@ -20,9 +20,9 @@ async def read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]]
     that it made are then released, as those of a call of which one item failed.
 
     Args:
-        call: of `open`, `extend`, `next_logprobs`, `hidden` or `value`.
-        replies: has the call's replies also where this is cancelled, and those of the other items where one failed.
-        opens: whether the values are handles, as those of `open`.
+        call: The call of `open`, `extend`, `next_logprobs`, `hidden` or `value`.
+        replies: Has the call's replies also where this is cancelled, and those of the other items where one failed.
+        opens: Whether the values are handles, as those of `open`.
 
     Raises:
         CancelledError: the caller was cancelled. Whatever the call raises, else.

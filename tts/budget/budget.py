@@ -29,15 +29,15 @@ class Budget(HintsKeywords):
     """Upper limits on the cost of one problem. The first limit that is reached ends the search.
 
     Args:
-        tokens: generated tokens plus verifier tokens. Prompts of the policy are not counted.
-        generated_tokens: tokens that the policy, and other models of the strategy, generate; those of lookahead, discarded and
+        tokens: Generated tokens plus verifier tokens. Prompts of the policy are not counted.
+        generated_tokens: Tokens that the policy, and other models of the strategy, generate; those of lookahead, discarded and
             cancelled rows included.
-        verifier_tokens: tokens that verifiers compute, a judge's prompts and replies included.
-        verifier_calls: sequences that verifiers score.
-        samples: branches from the root to a leaf. A row from the root costs 1. The first row that continues another
+        verifier_tokens: Tokens that verifiers compute, a judge's prompts and replies included.
+        verifier_calls: Sequences that verifiers score.
+        samples: Branches from the root to a leaf. A row from the root costs 1. The first row that continues another
             path costs 0, and each further one costs 1.
         flops: floating-point operations, prompts included.
-        usd: dollars, prompts included.
+        usd: Dollars, prompts included.
         seconds: wall-clock time; exceeded by at most one engine step or one network read.
 
     Raises:
@@ -123,11 +123,11 @@ class RowCost:
     """An upper bound of what one row costs, as a function of the tokens it may generate.
 
     Args:
-        rates: of the model that generates.
-        computed, reused: input tokens that starting the row may compute, and reuse.
-        verifier_tokens: bound on what declared verifiers compute for a row of so many new tokens; never decreasing.
-        verifier_calls: how often declared verifiers will score it.
-        verifier_cost: what those tokens may cost in `flops` or `usd`, the path they reuse included; never decreasing.
+        rates: The rates of the model that generates.
+        computed, reused: Input tokens that starting the row may compute, and reuse.
+        verifier_tokens: Bound on what declared verifiers compute for a row of so many new tokens; never decreasing.
+        verifier_calls: How often declared verifiers will score it.
+        verifier_cost: What those tokens may cost in `flops` or `usd`, the path they reuse included; never decreasing.
     """
 
     rates: Rates = Rates()

@@ -53,11 +53,11 @@ class Study(Replayable):
     """A scaling study: every combination of model, problem, strategy, budget and seed is one cell, run once and kept in a store.
 
     Args:
-        settings: the keys of a study's file, with the same values (docs/how-to/studies.md): `name`, `models`, `problems`, `strategies` and
+        settings: The keys of a study's file, with the same values (docs/how-to/studies.md): `name`, `models`, `problems`, `strategies` and
             `budgets` are required; `task`, `seeds`, `verifiers`, `sampling`, `allow_oracle`, `record` and `concurrency` are optional.
 
     Attributes:
-        store: the file that results are kept in: at first `.tts/store.sqlite` in the working directory, or the one given to `stored`. A
+        store: The file that results are kept in: at first `.tts/store.sqlite` in the working directory, or the one given to `stored`. A
             store that is given to `run` replaces it.
 
     Raises:
@@ -91,8 +91,8 @@ class Study(Replayable):
         """Return the study of a YAML file.
 
         Args:
-            source: the path of the file, or the YAML itself: a text of several lines, or one that begins with a brace.
-            settings: values in place of the file's. A key below another is written with dots: `**{"problems.limit": 20}`.
+            source: The path of the file, or the YAML itself: a text of several lines, or one that begins with a brace.
+            settings: Values in place of the file's. A key below another is written with dots: `**{"problems.limit": 20}`.
 
         Raises:
             ConfigError: the file cannot be read, is not YAML, or a setting is unknown or not valid.
@@ -105,8 +105,8 @@ class Study(Replayable):
         """Return a study of a store, to be read or resumed. The store is opened when results are first needed.
 
         Args:
-            study: its name or id, the newest of several with that name; None: the newest of all.
-            store: the file; None: `.tts/store.sqlite` in the working directory.
+            study: Its name or id, the newest of several with that name; None: the newest of all.
+            store: The file; None: `.tts/store.sqlite` in the working directory.
         """
         return cls.__new__(cls)._set(None, find=study, store=store)
 
@@ -164,12 +164,12 @@ class Study(Replayable):
         """Run the cells without a result. Interrupted and killed runs resume, and finished cells cost nothing.
 
         Args:
-            store: the file for results, created where missing; None: the last one used, at first `.tts/store.sqlite`.
-            executor: where cells run: "local", or "ray" for a cluster.
+            store: The file for results, created where missing; None: the last one used, at first `.tts/store.sqlite`.
+            executor: Where cells run: "local", or "ray" for a cluster.
             shard: (i, n) runs part i of n, from 1, for arrays of jobs.
-            retry_failed: whether cells that failed before are run again.
-            progress: whether to report it on standard error.
-            account: pays all cells of this run, in this process. A cell that it cannot pay whole has no result, and stays open for the
+            retry_failed: Whether cells that failed before are run again.
+            progress: Whether to report it on standard error.
+            account: Pays all cells of this run, in this process. A cell that it cannot pay whole has no result, and stays open for the
                 next run. None: nothing but the cells' own budgets limits the run.
 
         Returns:
@@ -203,9 +203,9 @@ class Study(Replayable):
         """Draw pools of samples with the models, problems and seeds of this study, and return the study of these pools.
 
         Args:
-            n: samples of each problem with each seed, at least 1.
-            name: of the new study; None: this study's, with "-pool" appended.
-            store, progress: as in `run`.
+            n: Samples of each problem with each seed, at least 1.
+            name: The name of the new study; None: this study's, with "-pool" appended.
+            store, progress: As in `run`.
 
         Raises:
             ConfigError, TTSError, KeyboardInterrupt: as `run`.
@@ -285,7 +285,7 @@ class Study(Replayable):
         """Return accuracy against cost, a curve for each strategy, in order of first appearance.
 
         Args:
-            by_group: a curve for each group of problems (`group_by` of the study).
+            by_group: A curve for each group of problems (`group_by` of the study).
 
         Raises:
             ConfigError: no run has finished, or a problem has no reference answer.
@@ -336,20 +336,20 @@ class Study(Replayable):
         """Write a figure of accuracy against cost.
 
         Args:
-            path: ends in .png, .svg or .pdf; None with `ax`: nothing is written.
-            x: the cost: tokens, samples, generated_tokens, verifier_tokens, flops, seconds, work_seconds, usd or
+            path: Ends in .png, .svg or .pdf; None with `ax`: nothing is written.
+            x: The cost: tokens, samples, generated_tokens, verifier_tokens, flops, seconds, work_seconds, usd or
                 kv_bytes, each of one problem.
-            replayed: more curves, from `replay`.
-            baseline: a strategy that the others are compared with.
-            by_group: a panel for each group of problems.
+            replayed: More curves, from `replay`.
+            baseline: A strategy that the others are compared with.
+            by_group: A panel for each group of problems.
             strategies: The strategies or labels of lines to draw, the baseline included; none: all. Their colours stay.
             caption: Whether problems, seeds, models and verifiers are named below the figure.
-            title: above the figure.
-            scale: of x: "log", "linear" or "auto".
-            bands: whether to draw 95 % intervals over problems.
-            front: whether to mark the Pareto front.
-            ax: axes of matplotlib to draw in, for figures of your own.
-            look: style, labels, size, xlabel, ylabel, xlim, ylim, legend and single_column, as in `tts.experiments.output.look.Look`.
+            title: Above the figure.
+            scale: The scale of x: "log", "linear" or "auto".
+            bands: Whether to draw 95 % intervals over problems.
+            front: Whether to mark the Pareto front.
+            ax: Axes of matplotlib to draw in, for figures of your own.
+            look: Style, labels, size, xlabel, ylabel, xlim, ylim, legend and single_column, as in `tts.experiments.output.look.Look`.
 
         A strategy keeps its colour in all figures of a project: the file `styles.json` beside the store has their numbers.
 
@@ -381,10 +381,10 @@ class Study(Replayable):
         """Write one page with figures, the table and recorded searches (`record: {traces: 3}`). It loads nothing from a network.
 
         Args:
-            path: ends in .html.
-            x: the cost that is shown first, and by which strategies are compared; see `plot`.
-            baseline: the strategy that others are compared with; None: the first.
-            problems: ids of those whose searches are shown; none: a few, first those that runs disagree on.
+            path: Ends in .html.
+            x: The cost that is shown first, and by which strategies are compared; see `plot`.
+            baseline: The strategy that others are compared with; None: the first.
+            problems: Ids of those whose searches are shown; none: a few, first those that runs disagree on.
 
         Raises:
             ConfigError: another ending, an unknown cost, baseline or problem, or a file that cannot be written.
@@ -527,7 +527,7 @@ class Study(Replayable):
         """Open the store, and find this study in it.
 
         Args:
-            unfinished: the consequence that a warning states where cells have no result; None: there is no warning.
+            unfinished: The consequence that a warning states where cells have no result; None: there is no warning.
         """
         if self._config is not None and not self.store.exists():
             raise self._no_results()

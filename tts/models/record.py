@@ -14,8 +14,8 @@ class Question:
     """What a model was trained to be asked about its own solution: would it do better if it started over?
 
     Args:
-        question: appended to a solution, whole or partial.
-        yes, no: its two answers, one token each.
+        question: Appended to a solution, whole or partial.
+        yes, no: Its two answers, one token each.
     """
 
     question: str
@@ -28,47 +28,47 @@ class ModelRecord:
     """What is known about a model.
 
     Args:
-        name: that callers give.
-        backend: the backend that runs it unless the caller names another.
-        source: where its weights come from: "none" (no file), "shipped" (in this package), "package" (an installed distribution),
+        name: That callers give.
+        backend: The backend that runs it unless the caller names another.
+        source: Where its weights come from: "none" (no file), "shipped" (in this package), "package" (an installed distribution),
             "folder" or "hub".
-        location: the folder (of "shipped": among the shipped files), distribution or Hub name; "" for "none".
-        task: the task of problems that name none.
-        parameters: weights that a token passes, for FLOPs; None: read from the model when it is loaded.
-        context: most tokens of prompt and path together; None: read from the model when it is loaded.
+        location: The folder (of "shipped": among the shipped files), distribution or Hub name; "" for "none".
+        task: The task of problems that name none.
+        parameters: Weights that a token passes, for FLOPs; None: read from the model when it is loaded.
+        context: Most tokens of prompt and path together; None: read from the model when it is loaded.
         licence: SPDX identifier; "": unknown.
-        file: name of the weight file; "": as the source lays it out.
-        sha256: pinned checksum of `file` in hexadecimal; "": not pinned.
-        description: one line for people.
-        usd_in, usd_reused, usd_out: dollars per million computed, reused and generated tokens; None: no price.
+        file: Name of the weight file; "": as the source lays it out.
+        sha256: Pinned checksum of `file` in hexadecimal; "": not pinned.
+        description: One line for people.
+        usd_in, usd_reused, usd_out: Dollars per million computed, reused and generated tokens; None: no price.
         usd_cache_write: Dollars per million tokens that the server writes to its cache. Servers choose what they write, so every computed
             token is charged this price where it is higher than `usd_in`, an upper bound; None: writing costs nothing beyond `usd_in`.
         usd_batch_in: Dollars per million computed tokens of batches (`tts sample --batch`); None: no price.
         usd_batch_reused: Dollars per million reused tokens of batches; None: as `usd_batch_in`.
         usd_batch_out: Dollars per million generated tokens of batches; None: no price.
-        url: of a server that runs it; None: the backend runs it in this process.
+        url: The url of a server that runs it; None: the backend runs it in this process.
         replicas: Urls of servers of the same model. Calls go to the next one while the one at `url` fails.
-        step: texts that end a step, at which heads and process models are read: those of the task.
-        heads: value heads on its hidden states, (name, file) each. A file has the tensors "weight" [hidden] and "bias" [1]; its path
+        step: Texts that end a step, at which heads and process models are read: those of the task.
+        heads: Value heads on its hidden states, (name, file) each. A file has the tensors "weight" [hidden] and "bias" [1]; its path
             is absolute, or from where this record's own location begins.
         readout: of a process model, which writes nothing: the file of what reads it, a linear head ("weight", "bias") or a likelihood
             ("scale", "shift" of its log-odds); "": it is none.
-        process_model: the record, or the name of it, of a process model with this model's tokenizer, served beside it as the value
+        process_model: The record, or the name of it, of a process model with this model's tokenizer, served beside it as the value
             head "process"; None: there is none. Only the engine serves heads and process models.
-        process_models: names of the records of further ones, (value head, name) each.
-        self_evaluation: what the model was trained to be asked about its own solutions; None: nothing.
-        thought: the marks between which it thinks, such as ("<think>", "</think>"); ("", "</think>") where a server's template opens the
+        process_models: Names of the records of further ones, (value head, name) each.
+        self_evaluation: What the model was trained to be asked about its own solutions; None: nothing.
+        thought: The marks between which it thinks, such as ("<think>", "</think>"); ("", "</think>") where a server's template opens the
             thought, so that texts begin inside of it; None: by its chat template, or as a server shows them.
         tokens_per_image: The most input tokens of a picture, which are reserved for each; None: not known, and pictures are refused where
             input tokens are limited.
-        expected_tokens: usual length of its solutions; None: the task's constant, until a search has seen longer or shorter ones.
-        verifier: what scores its solutions where the caller names nothing; "": nothing does.
-        task_verifiers: what does so in its place for problems of a task, (task, verifier) each.
-        headers, query: of each request to its server, (name, value) each, beside the key. `${NAME}` in a value stands for a variable
+        expected_tokens: Usual length of its solutions; None: the task's constant, until a search has seen longer or shorter ones.
+        verifier: What scores its solutions where the caller names nothing; "": nothing does.
+        task_verifiers: What does so in its place for problems of a task, (task, verifier) each.
+        headers, query: Of each request to its server, (name, value) each, beside the key. `${NAME}` in a value stands for a variable
             of the environment; headers with keys must have one.
         capabilities: of its server, (name, value) each, as `tts.backends.openai.capabilities.Capabilities` has them; then it is not
             probed, and lacks those that are not named. (): it is probed.
-        options: of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its `from_record`.
+        options: The options of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its `from_record`.
     """
 
     name: str

@@ -98,9 +98,9 @@ def resolve(name: str = "", url: str | None = None, settings: Mapping[str, Any] 
     """Return the record of a model as commands, studies and solvers name it.
 
     Args:
-        name: as `get` takes it. Behind a url a name that has no record is the model's name there; "": the only model that is served.
-        url: of the server that runs it.
-        settings: as `with_settings` takes them.
+        name: As `get` takes it. Behind a url a name that has no record is the model's name there; "": the only model that is served.
+        url: The url of the server that runs it.
+        settings: As `with_settings` takes them.
 
     Raises:
         ConfigError: as `get` and `with_settings`.
@@ -118,7 +118,7 @@ def with_settings(record: ModelRecord, settings: Mapping[str, Any]) -> ModelReco
     """Return a record with settings in place of its own.
 
     Args:
-        settings: plain values, as files and command lines have them, by the name of a field. Prices are texts with a unit, such as
+        settings: Plain values, as files and command lines have them, by the name of a field. Prices are texts with a unit, such as
             "0.15/M". `options`: of the backend, by name; any other name than a field's is one of them. They are added to the record's.
 
     Raises:

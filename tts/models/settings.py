@@ -52,8 +52,8 @@ def fields_from(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields of a record, converted to their types.
 
     Args:
-        owner: the model's name, for errors.
-        given: plain values by field.
+        owner: The model's name, for errors.
+        given: Plain values by field.
 
     Raises:
         ConfigError: a value is not valid for its field, or a price without a number of tokens.

@@ -33,7 +33,7 @@ class Answers:
         seconds_left: A function that returns the seconds that are left; None: time is not limited.
 
     Attributes:
-        timed_out: whether time kept an answer from being extracted or compared.
+        timed_out: Whether time kept an answer from being extracted or compared.
     """
 
     def __init__(self, task: Task, seconds_left: Callable[[], float | None] | None = None) -> None:
@@ -151,10 +151,10 @@ class AnswerCounts:
     """How many candidates have each answer; those without one do not vote. Adding one takes constant time.
 
     Attributes:
-        first: votes of the most frequent answer, 0 without any.
-        second: of the next one, 0 where there is none.
-        total: of all.
-        answer: the most frequent answer, as its first candidate wrote it; the one that had so many first, None without any.
+        first: Votes of the most frequent answer, 0 without any.
+        second: The second of the next one, 0 where there is none.
+        total: The total of all.
+        answer: The most frequent answer, as its first candidate wrote it; the one that had so many first, None without any.
     """
 
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:

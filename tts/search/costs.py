@@ -59,7 +59,7 @@ class Costs:
         """Return the bound of a row after `prefix` tokens, of which it may compute `computed` again; declared verifiers included.
 
         Args:
-            written: tokens that the row has already; they are verified with the new ones.
+            written: Tokens that the row has already; they are verified with the new ones.
         """
         reused = 0 if computed else prefix + written
         if not self._declared:
@@ -120,8 +120,8 @@ class Costs:
         """Note which prompts a verifier's own model has read: it reads each once, with the first text after it.
 
         Args:
-            roots: whose paths with text were scored.
-            tokens: of prompts that it read; models that read the problem once read none later.
+            roots: Whose paths with text were scored.
+            tokens: The tokens of prompts that it read; models that read the problem once read none later.
         """
         if tokens or any(of == role for of, _ in self._read):
             self._read.update((role, root) for root in roots)
@@ -154,9 +154,9 @@ class Costs:
         """Return the bound, in each limited unit, of scoring `calls` trajectories.
 
         Args:
-            tokens: verifier tokens in all.
-            paths: tokens of the trajectories, prompts included, in all.
-            prompts: tokens of prompts that the verifier's own model may have to read first.
+            tokens: Verifier tokens in all.
+            paths: Tokens of the trajectories, prompts included, in all.
+            prompts: Tokens of prompts that the verifier's own model may have to read first.
         """
         costs = {"tokens": tokens, "verifier_tokens": tokens, "verifier_calls": calls}
         for unit in ("flops", "usd"):

@@ -25,7 +25,7 @@ class Tokens:
     r"""Where `Search.expand` ends a row: after `count` tokens.
 
     Args:
-        count: tokens, at least 1.
+        count: Tokens, at least 1.
 
     Raises:
         ConfigError: `count` is out of its range.
@@ -54,7 +54,7 @@ class Thought(Tokens):
     r"""Where `Search.expand` ends a row: after the mark that ends its thought, or after `count` tokens.
 
     Args:
-        count: most tokens, at least 1.
+        count: Most tokens, at least 1.
 
     Raises:
         ConfigError: `count` is out of its range.
@@ -85,7 +85,7 @@ class Stops:
     r"""Where `Search.expand` ends a row: after the first of these texts, which stays in it; otherwise at the end of the solution.
 
     Args:
-        texts: at least one.
+        texts: At least one.
 
     Raises:
         ConfigError: `texts` is not a tuple of texts, or is empty.
@@ -143,9 +143,9 @@ class StopDecision:
     """The decision of a stop rule to end the search.
 
     Args:
-        reason: shown as `Solution.stopped_by`.
-        answer: the answer to return, whatever the selection chooses; None: that of the selection.
-        used: the candidates the selection may use.
+        reason: Shown as `Solution.stopped_by`.
+        answer: The answer to return, whatever the selection chooses; None: that of the selection.
+        used: The candidates the selection may use.
 
     Example:
         >>> import tts

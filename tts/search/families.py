@@ -51,10 +51,10 @@ class RunSetting:
     """Where a strategy is to run.
 
     Args:
-        caps: of the policy's backend.
-        shows_tokens: whether the text of single tokens is known, which forks at a token need.
-        task: the task; None: one with every prompt.
-        roles: of the verifiers; None: every one.
+        caps: The caps of the policy's backend.
+        shows_tokens: Whether the text of single tokens is known, which forks at a token need.
+        task: The task; None: one with every prompt.
+        roles: The roles of the verifiers; None: every one.
     """
 
     caps: Caps

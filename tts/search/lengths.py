@@ -31,7 +31,7 @@ class Lengths:
     A note moves some numbers. The products are computed once for all notes before an estimate, which is a binary search.
 
     Args:
-        prior: tokens that are expected before any path was written, at least 1.
+        prior: Tokens that are expected before any path was written, at least 1.
     """
 
     __slots__ = ("_ended", "_longer", "_open", "_paths", "_prior", "_products")

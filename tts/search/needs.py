@@ -25,22 +25,22 @@ class Needs:
     declaration is refused when it is first asked for; the error says what was spent until then.
 
     Args:
-        capabilities: of the policy's backend, as `Caps` names them.
+        capabilities: The capabilities of the policy's backend, as `Caps` names them.
         instead: Capabilities that serve as well, where one of `capabilities` is missing; (): none do.
-        verifiers: roles of the verifiers that score, whose cost is reserved with every row. Of a stop rule the first one counts:
+        verifiers: Roles of the verifiers that score, whose cost is reserved with every row. Of a stop rule the first one counts:
             candidates are scored by it before `should_stop`. A score that the budget cannot pay is NaN.
-        aggregate: how step scores become the one score that a stop rule reads: "last", "min", "prod", "mean" or "model".
-        scores_all: whether a selection scores every candidate that it may score. If so, the scores may be computed before `select`.
-        scores: roles of scores that a strategy gives itself, by `search.finish(t, scores=…)`. No verifier may have such a role.
-        models: the capabilities that are used of each model beside the policy, by its role.
-        prompts: kinds of prompts beside "solve" that the task must have, such as "fuse".
-        task: raises ConfigError for a task that lacks something else.
-        machine: raises CapabilityError or MissingDependency where this machine lacks something, such as a sandbox.
-        pairs: the most comparisons of each candidate that are reserved, by the role of the verifier that compares.
-        lists: whether these verifiers are shown all candidates at once, and must be able to choose among them.
-        vectors: whether a selection compares vectors of texts: by the solver's embedder (True), or by this one.
-        thought_tokens: the most tokens of a thought that a strategy limits; the budget must leave some for the response.
-        unit: the unit of budgets in which a strategy compares the costs of models.
+        aggregate: How step scores become the one score that a stop rule reads: "last", "min", "prod", "mean" or "model".
+        scores_all: Whether a selection scores every candidate that it may score. If so, the scores may be computed before `select`.
+        scores: Roles of scores that a strategy gives itself, by `search.finish(t, scores=…)`. No verifier may have such a role.
+        models: The capabilities that are used of each model beside the policy, by its role.
+        prompts: Kinds of prompts beside "solve" that the task must have, such as "fuse".
+        task: Raises ConfigError for a task that lacks something else.
+        machine: Raises CapabilityError or MissingDependency where this machine lacks something, such as a sandbox.
+        pairs: The most comparisons of each candidate that are reserved, by the role of the verifier that compares.
+        lists: Whether these verifiers are shown all candidates at once, and must be able to choose among them.
+        vectors: Whether a selection compares vectors of texts: by the solver's embedder (True), or by this one.
+        thought_tokens: The most tokens of a thought that a strategy limits; the budget must leave some for the response.
+        unit: The unit of budgets in which a strategy compares the costs of models.
 
     Raises:
         ConfigError: a capability is unknown.

@@ -145,10 +145,10 @@ class Selected:
     """What a selection chose.
 
     Args:
-        answers: the chosen answers, best first, as their first candidate wrote them; empty when none was extracted.
-        ranked: the candidates, best first, with their weights and scores filled in.
-        confidence: the winner's share of the weight of all candidates, those without an answer included; NaN without candidates.
-        abstained: why no answer is chosen although there are some; "" where that is not so.
+        answers: The chosen answers, best first, as their first candidate wrote them; empty when none was extracted.
+        ranked: The candidates, best first, with their weights and scores filled in.
+        confidence: The winner's share of the weight of all candidates, those without an answer included; NaN without candidates.
+        abstained: Why no answer is chosen although there are some; "" where that is not so.
 
     Example:
         >>> import tts
@@ -169,7 +169,7 @@ class Named:
     Parts that are no dataclasses are equal where their classes and what they hold are.
 
     Attributes:
-        registered_as: its name in a registry, where it is in one.
+        registered_as: Its name in a registry, where it is in one.
     """
 
     __slots__ = ()
@@ -199,9 +199,9 @@ class Strategy(Named, HintsKeywords, ABC):
     """An algorithm that spends the budget of one problem. A subclass defines `run`; the rest has defaults.
 
     Attributes:
-        registered_as: its name in text forms; by default its place, "module:Class".
-        sized_by_budget: parameters that may be None, which means as many as the budget pays.
-        always_votes: whether the default selection is `majority` also with a verifier.
+        registered_as: Its name in text forms; by default its place, "module:Class".
+        sized_by_budget: Parameters that may be None, which means as many as the budget pays.
+        always_votes: Whether the default selection is `majority` also with a verifier.
 
     Example:
         >>> import tts
@@ -235,7 +235,7 @@ class Strategy(Named, HintsKeywords, ABC):
         The default returns the strategy itself: a parameter left None means as many as the budget pays.
 
         Args:
-            units: plain samples of typical length that the budget pays; None: the budget does not bound them.
+            units: Plain samples of typical length that the budget pays; None: the budget does not bound them.
 
         Raises:
             ConfigError: neither the parameters nor the budget bound the search.
@@ -277,8 +277,8 @@ def as_strategy(function: Callable[[Search], Awaitable[Sequence[Candidate] | Non
     """Return an async function of a search as a strategy.
 
     Args:
-        function: what `Strategy.run` is; without a result, all candidates of the search are chosen from.
-        needs: what it uses beside plain samples; see `Needs`.
+        function: What `Strategy.run` is; without a result, all candidates of the search are chosen from.
+        needs: What it uses beside plain samples; see `Needs`.
 
     Raises:
         ConfigError: it is not an async function.
@@ -331,7 +331,7 @@ class Selection(Named, HintsKeywords, ABC):
     """A method to choose an answer from candidates. A subclass defines `select`; the rest has defaults.
 
     Attributes:
-        registered_as: its name in text forms; by default its place, "module:Class".
+        registered_as: Its name in text forms; by default its place, "module:Class".
 
     Example:
         >>> import tts
@@ -356,7 +356,7 @@ class Selection(Named, HintsKeywords, ABC):
         """Return whether its verifiers may ever score a candidate. If not, the amount reserved for the score is freed.
 
         Args:
-            agreeing: earlier candidates of the same answer that were not truncated.
+            agreeing: Earlier candidates of the same answer that were not truncated.
         """
         del candidate, agreeing
         return True
@@ -372,9 +372,9 @@ class Plan:
     """A strategy with its stop rule and its selection.
 
     Args:
-        strategy: what draws the candidates.
-        stopping: when to stop before the budget does; None: never.
-        selection: how candidates become an answer; None: the strategy's default.
+        strategy: What draws the candidates.
+        stopping: When to stop before the budget does; None: never.
+        selection: How candidates become an answer; None: the strategy's default.
 
     Example:
         >>> import tts
@@ -401,7 +401,7 @@ class Plan:
         """Return a plan as it is, and a strategy, or the class of one, as a plan with defaults.
 
         Args:
-            name: of the part in a text, for messages.
+            name: The name of the part in a text, for messages.
 
         Raises:
             ConfigError: it is neither.

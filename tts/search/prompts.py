@@ -46,8 +46,8 @@ class Prompts:
     """Opens prompts and reads texts after trajectories, on the models of one search, and books what that costs.
 
     Args:
-        backends: by role.
-        clock: seconds.
+        backends: The backends by role.
+        clock: Seconds.
     """
 
     def __init__(self, backends: Mapping[str, Backend], costs: Costs, tree: Tree, clock: Callable[[], float]) -> None:
@@ -66,7 +66,7 @@ class Prompts:
         """Open a prompt, with the text of a path after it.
 
         Args:
-            charge: called with what was read, in place of a lease of its own.
+            charge: Called with what was read, in place of a lease of its own.
 
         Raises:
             PromptTooLong: it leaves no room in the context. Exhausted: the budget cannot pay it.
@@ -147,7 +147,7 @@ class Prompts:
         """Return the handles of trajectories on a model; across models, or released ones, travel as text.
 
         Args:
-            charge: as in `read`, for paths of other models; a path of this one whose state was released is an "open" again.
+            charge: As in `read`, for paths of other models; a path of this one whose state was released is an "open" again.
 
         Raises:
             Exhausted: the budget cannot pay reading one of them.

@@ -71,25 +71,25 @@ class RowQueue:
     """The rows of one request, in draw order.
 
     Args:
-        parents: what the rows continue, each as often as rows are wanted.
-        most: rows wanted; None: as many as the budget pays.
-        until: where they end.
-        sampling, model: of all.
-        marks: of the thoughts of the first.
-        scratch: whether they are of a rollout.
-        width: most rows of a wave; 1 where each is judged before the next.
-        redraw: whether a row that failed is drawn anew.
-        distinct: the number of different trajectories among the parents. A wave is planned by the longest of them.
+        parents: What the rows continue, each as often as rows are wanted.
+        most: Rows wanted; None: as many as the budget pays.
+        until: Where they end.
+        sampling, model: Of all.
+        marks: The marks of the thoughts of the first.
+        scratch: Whether they are of a rollout.
+        width: Most rows of a wave; 1 where each is judged before the next.
+        redraw: Whether a row that failed is drawn anew.
+        distinct: The number of different trajectories among the parents. A wave is planned by the longest of them.
         order: In which rows are handed on. "drawn": none before an earlier one. "finished": by tokens, then draw; "arrived": as they come,
             where rows obey no streams. Rows of the last two begin at once, and those that do not begin then never do.
 
     Attributes:
-        begun: rows that were begun and not handed on.
-        count: rows that were begun, those that failed left out.
-        given_up: at their limit.
-        last_wave: rows that the last wave began.
-        held: tokens that are kept to bring an open path to its end.
-        response: for what follows the thoughts.
+        begun: Rows that were begun and not handed on.
+        count: Rows that were begun, those that failed left out.
+        given_up: At their limit.
+        last_wave: Rows that the last wave began.
+        held: Tokens that are kept to bring an open path to its end.
+        response: The response for what follows the thoughts.
     """
 
     parents: Iterator[Trajectory]

@@ -46,20 +46,20 @@ class Scoring:
     """Asks the verifiers of one search and books what they compute.
 
     Args:
-        verifiers: what they are, by role.
-        scorers: the same, bound to the problem.
+        verifiers: What they are, by role.
+        scorers: The same, bound to the problem.
 
     Attributes:
-        given_roles: roles of scores that the strategy itself gives, and whether all scores of a role lie in [0, 1].
-        embedder: what compares texts.
-        unscorable: nodes of candidates that no verifier will score.
-        unpaid: nodes that were asked about and could not be paid.
-        asked: the roles that were asked.
-        timed_out: whether the time was over before a score was known.
-        unknown: what verifiers could not read (see `Calls.unread`).
+        given_roles: Roles of scores that the strategy itself gives, and whether all scores of a role lie in [0, 1].
+        embedder: What compares texts.
+        unscorable: Nodes of candidates that no verifier will score.
+        unpaid: Nodes that were asked about and could not be paid.
+        asked: The roles that were asked.
+        timed_out: Whether the time was over before a score was known.
+        unknown: What verifiers could not read (see `Calls.unread`).
         judgements: Prompts of verifiers to models, with the replies.
-        failures: replies and scores that a model, or its server, failed in, by kind.
-        causes: of the first of each.
+        failures: Replies and scores that a model, or its server, failed in, by kind.
+        causes: The causes of the first of each.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a search
@@ -397,24 +397,24 @@ class MeteredCalls:
     """Implements `tts.verifiers.base.Calls` for one scoring call.
 
     Args:
-        backend: the model.
-        task: of the problem.
-        granted: most tokens that may be computed.
-        granted_prompt: most tokens of prompts that a process model may read first.
-        handles: returns the handles of trajectories on this backend.
+        backend: The model.
+        task: The task of the problem.
+        granted: Most tokens that may be computed.
+        granted_prompt: Most tokens of prompts that a process model may read first.
+        handles: Returns the handles of trajectories on this backend.
             It charges what it must read for them.
-        stream: address of the judge's own draws.
-        seconds_left: of the budget; None: it does not limit them.
+        stream: Address of the judge's own draws.
+        seconds_left: The seconds left of the budget; None: it does not limit them.
 
     Attributes:
-        computed: tokens so far, of which `written` were generated.
-        prompt: tokens of prompts that a process model read, beside.
-        reused: tokens read again.
-        seconds: of the model's work.
-        estimated: whether a part of that is a bound, for want of a report.
-        unknown: what could not be read, and of how many (see `Calls.unread`).
-        failures: what the model failed in, by kind.
-        causes: of the first of each.
+        computed: Tokens so far, of which `written` were generated.
+        prompt: Tokens of prompts that a process model read, beside.
+        reused: Tokens read again.
+        seconds: The seconds of the model's work.
+        estimated: Whether a part of that is a bound, for want of a report.
+        unknown: What could not be read, and of how many (see `Calls.unread`).
+        failures: What the model failed in, by kind.
+        causes: The causes of the first of each.
         judgements: Prompts to the model, with its replies.
     """
 

@@ -174,7 +174,7 @@ class Search:
         is limited, the number is that of the samples that have ended, and at least 4.
 
         Args:
-            stepwise: whether samples are scored at each step instead of once.
+            stepwise: Whether samples are scored at each step instead of once.
         """
         return self.rows.sizes.affordable_samples(stepwise=stepwise)
 
@@ -195,9 +195,9 @@ class Search:
             kind: of the task's prompts ("revise", "fuse", "critique", …). With `prompt` any name: lengths are learnt by it, at first
                 from the task's constant for it, or for "solve". What is written after "critique" or "verify" is no solution, and
                 is not scored for a stop rule.
-            texts: earlier solutions that the task's prompt shows.
-            prompt: in place of the task's: exact text, or chat messages.
-            group: of its candidates, where they belong to earlier ones'.
+            texts: Earlier solutions that the task's prompt shows.
+            prompt: The prompt in place of the task's: exact text, or chat messages.
+            group: The group of its candidates, where they belong to earlier ones'.
 
         Raises:
             ConfigError: the task has no such prompt; `prompt` is empty, of another type, or given with texts.
@@ -244,12 +244,12 @@ class Search:
         end. Rows that a grant cuts are continued within the call.
 
         Args:
-            ts: active trajectories; one listed twice is two requests.
-            n: children of each.
-            until: where a row ends: STEP, END, Tokens(m), Share(part), Stops(texts), after the first, or Thought(m), after the thought.
+            ts: Active trajectories; one listed twice is two requests.
+            n: Children of each.
+            until: Where a row ends: STEP, END, Tokens(m), Share(part), Stops(texts), after the first, or Thought(m), after the thought.
             temperature: None for the run's.
-            max_tokens: of a row; None for the run's.
-            model: the role that writes.
+            max_tokens: Of a row; None for the run's.
+            model: The role that writes.
 
         Raises:
             SearchEnded: not one row can start.
@@ -310,9 +310,9 @@ class Search:
         They come in draw order, and under a stop rule of finish order (`StopRule.order`) by tokens, then draw.
 
         Args:
-            n: continuations of each, rows that failed not counted; None: as many as the budget pays.
-            temperature, max_tokens, model: as in `expand`.
-            effort, thought_tokens: see `Sampling`; None for the run's.
+            n: Continuations of each, rows that failed not counted; None: as many as the budget pays.
+            temperature, max_tokens, model: As in `expand`.
+            effort, thought_tokens: See `Sampling`; None for the run's.
 
         Raises:
             SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see `candidates`.
@@ -421,9 +421,9 @@ class Search:
         A path that is a candidate already takes the scores and the weight, in its place among `candidates`.
 
         Args:
-            scores: the strategy's own, finite numbers by a role that no verifier has. Selections by score read them at no cost, where the
+            scores: The strategy's own, finite numbers by a role that no verifier has. Selections by score read them at no cost, where the
                 strategy names the role in `Needs.scores`. Scores below 0 or above 1 are taken as log-odds where they are summed.
-            weight: what the candidate counts for in `majority`, at least 0; None: 1.
+            weight: What the candidate counts for in `majority`, at least 0; None: 1.
 
         Raises:
             SearchEnded: the stop rule fires on the candidates so far; after that, every call that would write does.
@@ -508,7 +508,7 @@ class Search:
         input. Trajectories that the caller has, candidates and scores stay as they are.
 
         Args:
-            at: tokens of the last piece, as in `token_ids`, that the prefix keeps; from 1 to below their number. Or a text: the prefix ends
+            at: Tokens of the last piece, as in `token_ids`, that the prefix keeps; from 1 to below their number. Or a text: the prefix ends
                 before its last occurrence in that piece, also where tokens are not shown; then their number is an estimate.
 
         Raises:
@@ -779,7 +779,7 @@ async def learn_length(search: Search, end: SearchEnded) -> bool:
     they pay many solutions. The path that is completed is the one that the search would end with. After it, lengths are known.
 
     Args:
-        end: how the request of the rows ended.
+        end: How the request of the rows ended.
 
     Raises:
         SearchEnded: the budget cannot pay the path, or the stop rule fires.

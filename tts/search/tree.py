@@ -75,8 +75,8 @@ class Tree:
         """Append a node; its number must be the next.
 
         Args:
-            root_tokens: the prompt's tokens, and its group, where it is a root.
-            reread: where its state is not its parent's, but was read anew: the tokens that the path has more than its nodes. Else None.
+            root_tokens: The prompt's tokens, and its group, where it is a root.
+            reread: Where its state is not its parent's, but was read anew: the tokens that the path has more than its nodes. Else None.
         """
         self.nodes.append(t)
         self._root.append(t.node if t.parent is None else self._root[t.parent.node])
@@ -108,8 +108,8 @@ class Tree:
         """Put the first part of a node above it: the rest, with all that is after it, becomes the first child of that part.
 
         Args:
-            first: the new node, whose state was read anew.
-            reread: as in `add`.
+            first: The new node, whose state was read anew.
+            reread: As in `add`.
         """
         if first.depth == 1:
             self._first_groups[first.node] = self.group_of(t)

@@ -76,15 +76,15 @@ def solve(
     """Return the solution of a problem within a hard budget. Models stay loaded until `close`.
 
     Args:
-        problem: text, chat messages or a `Problem`.
-        budget: tokens, a `Budget`, a dict of limits by unit, or an `Account`, whose total this and other calls share.
-        strategy: a plan as text, such as "best_of_n(n=8) | majority", or an object; None: the default of `Solver`.
-        seed: the same seed gives the same solution, unless `Solution.reproducible` is False.
-        model, verifier, task, sampling, allow_oracle, expected_tokens, on_error, on_event: as in `Solver`.
-        risk, calibration: as in `Solver`: the share of given answers that may be wrong, and the file of `tts calibrate` that keeps it.
-        temperature, max_tokens, usd_in, usd_out: as in `Solver`, and as the options of `tts solve`.
-        backend: the name of a backend, a backend, or a function (`FunctionBackend`) that serves as the model.
-        url: the url of a server with the model; None: that of the model's record; without one, the model runs in this process.
+        problem: Text, chat messages or a `Problem`.
+        budget: Tokens, a `Budget`, a dict of limits by unit, or an `Account`, whose total this and other calls share.
+        strategy: A plan as text, such as "best_of_n(n=8) | majority", or an object; None: the default of `Solver`.
+        seed: The same seed gives the same solution, unless `Solution.reproducible` is False.
+        model, verifier, task, sampling, allow_oracle, expected_tokens, on_error, on_event: As in `Solver`.
+        risk, calibration: As in `Solver`: the share of given answers that may be wrong, and the file of `tts calibrate` that keeps it.
+        temperature, max_tokens, usd_in, usd_out: As in `Solver`, and as the options of `tts solve`.
+        backend: The name of a backend, a backend, or a function (`FunctionBackend`) that serves as the model.
+        url: The url of a server with the model; None: that of the model's record; without one, the model runs in this process.
 
     Raises:
         ConfigError: an argument is not valid; nothing has been spent.

@@ -44,8 +44,8 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
     """Return what a model is: a backend as it is, a function as a backend, else the record to load it by.
 
     Args:
-        name: of the backend that runs a model given by name or record; None: its own.
-        url: of the server that does.
+        name: The name of the backend that runs a model given by name or record; None: its own.
+        url: The url of the server that does.
 
     Raises:
         ConfigError: the model is unknown, writes nothing, or is no model at all; the backend is no name.
@@ -167,7 +167,7 @@ class ModelCache:
         """Return the backend that runs a model, loaded in this thread if it is not loaded yet.
 
         Args:
-            probe_s: most seconds of a probe of its server; None: as its record has it.
+            probe_s: Most seconds of a probe of its server; None: as its record has it.
 
         Raises:
             ConfigError: the backend is unknown, or the model cannot be had.
@@ -298,9 +298,9 @@ class VerifierRoles:
     """The verifiers of a solver, with every parameter that their model's record gives.
 
     Args:
-        given: by role; None: the one that the policy's record names, if any, as "main".
-        models: by role, each a backend of the caller's or the record of one.
-        backends: of these models.
+        given: The given by role; None: the one that the policy's record names, if any, as "main".
+        models: The models by role, each a backend of the caller's or the record of one.
+        backends: The backends of these models.
 
     Raises:
         ConfigError: a parameter that was left out stands in no record.
@@ -327,7 +327,7 @@ class VerifierRoles:
         """Return the verifiers of a run, and notes: the record's own one is left out where it cannot score a task on the backend.
 
         Args:
-            plan: of the run; None: it is yet to be chosen.
+            plan: The plan of the run; None: it is yet to be chosen.
         """
         if not self._own:
             return self._verifiers, ()

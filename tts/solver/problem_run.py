@@ -66,15 +66,15 @@ class Event:
     """Progress of one problem: after each call, and of a problem that is solved alone also while rows are written.
 
     Args:
-        problem: as given, without its answer and metadata.
-        calls: made so far.
-        tokens: spent so far, as the limit `tokens` counts; those of rows under way included, where the backend shows
+        problem: As given, without its answer and metadata.
+        calls: Made so far.
+        tokens: Spent so far, as the limit `tokens` counts; those of rows under way included, where the backend shows
             them.
-        candidates: so far.
-        answer: the most frequent answer so far; None where there is none.
-        texts: of the candidates since the event before, whole.
-        solution: in the last event of `stream`.
-        nodes: returns the nodes of the tree; only to be called in the loop that calls `on_event`. None in the events of `stream`.
+        candidates: So far.
+        answer: The most frequent answer so far; None where there is none.
+        texts: The texts of the candidates since the event before, whole.
+        solution: The solution in the last event of `stream`.
+        nodes: Returns the nodes of the tree; only to be called in the loop that calls `on_event`. None in the events of `stream`.
         writing: The text so far of the leading row, the first in draw order that is under way, with the path that it continues. "": none
             is, or the backend does not show it. The engine and servers that stream do.
         marks: The marks of the thought that this text may begin with (`ThoughtMarks.settled`).
@@ -97,19 +97,19 @@ class ProblemRun:
     """What one problem is solved with; `solve` may be called once.
 
     Args:
-        problem: as given.
-        budget: the limits, or an account that pays.
-        seed, task, plan, backends, verifiers, sampling: of this run.
-        model: the policy's name.
-        allow_oracle: whether a verifier may see the reference answer.
-        notes: warnings from before.
-        task_given: whether the caller chose the task; if not, a text that looks like mathematics gets a warning.
-        on_error: as in `Solver`.
-        expected_tokens: of a solution; None: the task's constant.
-        clock: seconds.
-        started: when the budget's seconds began; None: now.
-        on_event: progress.
-        scored_by: the roles that score all candidates after the choice, for a record of them.
+        problem: As given.
+        budget: The limits, or an account that pays.
+        seed, task, plan, backends, verifiers, sampling: Of this run.
+        model: The policy's name.
+        allow_oracle: Whether a verifier may see the reference answer.
+        notes: Warnings from before.
+        task_given: Whether the caller chose the task; if not, a text that looks like mathematics gets a warning.
+        on_error: As in `Solver`.
+        expected_tokens: The expected tokens of a solution; None: the task's constant.
+        clock: Seconds.
+        started: When the budget's seconds began; None: now.
+        on_event: Progress.
+        scored_by: The roles that score all candidates after the choice, for a record of them.
         forewarn: Called with each of `forewarnings` before anything is spent; None: nothing is.
         live: Whether `on_event` also reports what rows under way have written, ten times a second.
         named: The names of the models by role, as calibrations state them.

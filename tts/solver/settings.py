@@ -22,7 +22,7 @@ def setting_of(words: str) -> RunSetting:
     """Return the setting that words describe.
 
     Args:
-        words: separated by blanks. A backend ("engine", "function", …), or "server" with its interface: "chat-only" (the default),
+        words: Separated by blanks. A backend ("engine", "function", …), or "server" with its interface: "chat-only" (the default),
             "continued-chat", "text" or "tokens". Beside it "thinking" (its model thinks, by marks that are known), "no-verifier", and
             a task.
 

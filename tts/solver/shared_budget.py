@@ -87,10 +87,10 @@ class Place:
     """One problem of a shared budget.
 
     Args:
-        away: whether its search is running; a wave begins when no search is.
-        granted: samples of the last round.
-        spent: before a round of another strategy than plain samples; None: the last round was of those.
-        beside: what such rounds cost.
+        away: Whether its search is running; a wave begins when no search is.
+        granted: Samples of the last round.
+        spent: Before a round of another strategy than plain samples; None: the last round was of those.
+        beside: What such rounds cost.
     """
 
     search: Search | None = None
@@ -342,8 +342,8 @@ class BudgetShare(Auto):
     """`auto` for one of many problems: its rounds come from a shared budget.
 
     Args:
-        shared: the source of its rounds.
-        place: index of the problem.
+        shared: The source of its rounds.
+        place: Index of the problem.
     """
 
     shared: SharedBudget

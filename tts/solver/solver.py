@@ -64,37 +64,37 @@ class Solver(HintsKeywords):
     """Models, verifiers and a task, kept ready to solve problems; a context manager.
 
     Args:
-        models: the models by role; "policy" is required. Each is a name, a record, a backend, or a plain or async function
+        models: The models by role; "policy" is required. Each is a name, a record, a backend, or a plain or async function
             (`FunctionBackend`). None: "pocket"; with `url`, the only model on the server.
-        verifiers: the verifiers by role; strategies and selections use "main" by default. Each is a name ("process", "toy(error=0.1)"), a
+        verifiers: The verifiers by role; strategies and selections use "main" by default. Each is a name ("process", "toy(error=0.1)"), a
             verifier, or a function of (problem, text). None: the verifier that the policy's record names, if any; it is left out, with a
             warning, if the backend or the task does not support it. "none" or {}: no verifier.
-        backend: name of the backend that runs models given by name; None: their records' own.
-        task: a name, a task or its class; None: the problem's own task, otherwise that of the policy's record.
-        strategy: a plan or its text; None: `auto`, with the performance model that ships for this policy, task and verifiers, if any.
+        backend: Name of the backend that runs models given by name; None: their records' own.
+        task: A name, a task or its class; None: the problem's own task, otherwise that of the policy's record.
+        strategy: A plan or its text; None: `auto`, with the performance model that ships for this policy, task and verifiers, if any.
             Free text without a verifier gets one greedy sample, and a warning.
-        sampling: sampling parameters of all rows, except where the strategy sets its own.
+        sampling: Sampling parameters of all rows, except where the strategy sets its own.
         temperature: The temperature in place of that of `sampling`; None: its own.
         max_tokens: The most tokens of one row, in place of those of `sampling`; None: its own.
         usd_in: The price of a policy's computed tokens, such as "0.15/M", in place of its record's; None: the record's.
         usd_out: The price of its generated tokens, in the same form.
-        allow_oracle: whether verifiers may see reference answers.
-        concurrency: problems that `solve_many` has in flight at once.
-        expected_tokens: usual length of a solution, at least 1, or a function of the problem that returns it, such as a
+        allow_oracle: Whether verifiers may see reference answers.
+        concurrency: Problems that `solve_many` has in flight at once.
+        expected_tokens: Usual length of a solution, at least 1, or a function of the problem that returns it, such as a
             `tts.LengthForecast`; None: that of the policy's record, otherwise the task's constant. It determines the first token
             limits; later ones follow from the lengths seen.
-        on_error: what happens if a verifier raises, or breaks its contract. "raise": `solve` and `asolve` raise the `VerifierError`,
+        on_error: What happens if a verifier raises, or breaks its contract. "raise": `solve` and `asolve` raise the `VerifierError`,
             whose `partial` is the solution so far; `solve_many` returns it in `Solution.error`. Nothing more is spent, and the
             confidence is NaN. "keep": the answer and the confidence are those of a majority vote, and `Solution.error` has the error.
             In both cases a failed call of a verifier's model is an unknown score.
-        budget: the budget of the first problem, or the account that pays it. Making a solver on servers counts against the `seconds` of a
+        budget: The budget of the first problem, or the account that pays it. Making a solver on servers counts against the `seconds` of a
             budget, and probes of the servers take at most half of them. A limit in FLOPs or dollars without rates of the servers' models
             is refused before a probe. None: making the solver counts against no budget.
-        clock: returns seconds.
-        embedder: for strategies that cluster.
-        on_event: called, in another thread, after each call.
-        url: of a server that runs the models.
-        keep: a cache that keeps models and tasks after `close`; None: `close` frees them.
+        clock: Returns seconds.
+        embedder: The embedder for strategies that cluster.
+        on_event: Called, in another thread, after each call.
+        url: The url of a server that runs the models.
+        keep: A cache that keeps models and tasks after `close`; None: `close` frees them.
         risk: The share of given answers that may be wrong, above 0 and below 1; a less sure answer is not given, and
             `Solution.abstained` says so. It needs `calibration`. None: each answer is given.
         calibration: A file of `tts calibrate`, or what it contains, made with this model, strategy, budget, task, verifiers and sampling.
@@ -219,10 +219,10 @@ class Solver(HintsKeywords):
         Failures are returned in `Solution.error`; other problems continue.
 
         Args:
-            budget: the total; its `seconds` hold for all problems together. `auto` gives each sample to the problem where it gains most.
+            budget: The total; its `seconds` hold for all problems together. `auto` gives each sample to the problem where it gains most.
                 Other strategies get equal shares; a remainder goes to the first problems. Of an account, all that is left when the
                 problems begin is the total; what they do not spend goes back to it.
-            each: a budget for every problem, in place of a total; no account, which is a total.
+            each: A budget for every problem, in place of a total; no account, which is a total.
 
         Raises:
             ConfigError: neither or both of `budget` and `each`, a total too small to divide, or whatever is wrong for all problems.

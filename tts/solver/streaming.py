@@ -19,7 +19,7 @@ async def streamed(run: ProblemRun, solved: Callable[[ProblemRun], Coroutine[Any
     Closed early, it cancels the search.
 
     Args:
-        solved: solves the run, in the library's loop.
+        solved: Solves the run, in the library's loop.
 
     Raises:
         TTSError: as `Solver.solve`.

@@ -64,9 +64,9 @@ def enable(provider: Any = None, *, texts: bool = False, clock: Callable[[], int
     """Make spans of all searches from now on.
 
     Args:
-        provider: a tracer provider of OpenTelemetry; None: the program's.
-        texts: whether prompts, answers and solutions are in them.
-        clock: nanoseconds since the epoch.
+        provider: A tracer provider of OpenTelemetry; None: the program's.
+        texts: Whether prompts, answers and solutions are in them.
+        clock: Nanoseconds since the epoch.
 
     Raises:
         MissingDependency: OpenTelemetry is not installed.

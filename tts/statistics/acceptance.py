@@ -22,7 +22,7 @@ def accuracy_given_acceptance(rate: float, completeness: float, soundness: float
 
     Args:
         rate: p, the share of samples that are right.
-        completeness, soundness: in [0, 1].
+        completeness, soundness: In [0, 1].
 
     Returns:
         In [0, 1]; NaN where nothing is ever accepted.
@@ -55,8 +55,8 @@ def attempt_values(
         completeness, soundness: c and s.
         num: K.
         prior: [T], pi_t, which sum to one; None: all alike.
-        right: what a right answer that is accepted is worth.
-        wrong: a wrong one; negative where it does harm.
+        right: What a right answer that is accepted is worth.
+        wrong: A wrong one; negative where it does harm.
 
     Raises:
         ConfigError: no type, or a number outside [0, 1] that must lie within.
@@ -98,7 +98,7 @@ def clustered_ceiling(
 
     Args:
         num, num_right, accepted_right, accepted_wrong: [P], samples of each problem by whether they are right and accepted.
-        rng, level, resamples: as in `bootstrap`.
+        rng, level, resamples: As in `bootstrap`.
 
     Raises:
         ConfigError: lengths that differ, a problem without samples, or counts that do not fit each other.

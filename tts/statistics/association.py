@@ -29,9 +29,9 @@ def clustered_auc_within(
     use in choosing among samples of one problem.
 
     Args:
-        scores, labels: as in `roc_auc`.
+        scores, labels: As in `roc_auc`.
         clusters: [N], which problem each observation is of.
-        rng, level, resamples: as in `clustered_mean`.
+        rng, level, resamples: As in `clustered_mean`.
 
     Returns:
         In [0, 1]; its `num` is that of the clusters that have both labels, which are those it is of; NaN where none has.
@@ -67,7 +67,7 @@ def clustered_correlation(
         first, second: [N].
         clusters: [N], which problem each observation is of.
         given: [N], the kind of each, such as whether it is right, by whatever numbers.
-        rng, level, resamples: as in `bootstrap`.
+        rng, level, resamples: As in `bootstrap`.
 
     Returns:
         In [-1, 1]; NaN where one of the two does not vary (within a kind).

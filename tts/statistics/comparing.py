@@ -26,13 +26,13 @@ class Difference:
     """What a first strategy has over a second on the same problems.
 
     Args:
-        mean: of first - second over problems, with its interval; num: problems.
-        p: probability of a mean as far from 0, if it made no difference which strategy is which; NaN without
+        mean: The mean of first - second over problems, with its interval; num: problems.
+        p: Probability of a mean as far from 0, if it made no difference which strategy is which; NaN without
             problems.
-        first_better, second_better: problems.
+        first_better, second_better: Problems.
         mcnemar: p-value of McNemar's exact test of these two numbers, whatever the sizes of the differences; NaN
             without problems.
-        spread: standard deviation of the difference over problems, which `problems_needed` asks for; NaN with fewer
+        spread: Standard deviation of the difference over problems, which `problems_needed` asks for; NaN with fewer
             than two.
     """
 
@@ -65,7 +65,7 @@ def paired_difference(
 
     Args:
         first, second: [P], a value for each problem, such as its mean over seeds, in the same order.
-        most: greatest difference that is possible, imagined where no problem differs; None: unknown, and then such an interval is
+        most: Greatest difference that is possible, imagined where no problem differs; None: unknown, and then such an interval is
             unknown too.
 
     Raises:
@@ -157,12 +157,12 @@ def problems_needed(difference: float, spread: float, *, power: float = 0.8, lev
         the square of z_level, for a spread that must be estimated too.
 
     Args:
-        difference: of the means that is to be seen, such as 0.02; its sign does not matter.
-        spread: standard deviation of the difference over problems (`Difference.spread` of a pilot). Of problems
+        difference: The difference of the means that is to be seen, such as 0.02; its sign does not matter.
+        spread: Standard deviation of the difference over problems (`Difference.spread` of a pilot). Of problems
             solved or not, of which a share d is solved by one strategy only, it is sqrt(d - difference^2); without a
             pilot, at most sqrt(2 a (1 - a)) for strategies of accuracy a.
-        power: probability to see it.
-        level: what counts as seen: an interval of that confidence leaves out 0.
+        power: Probability to see it.
+        level: What counts as seen: an interval of that confidence leaves out 0.
 
     Returns:
         At least 2.

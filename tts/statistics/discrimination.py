@@ -19,8 +19,8 @@ class Bin:
     """Observations whose score is in [low, high), or in [low, high] for the last bin.
 
     Args:
-        num: how many.
-        score, label: their means; NaN without any.
+        num: How many.
+        score, label: Their means; NaN without any.
     """
 
     low: float
@@ -163,7 +163,7 @@ def scores_and_labels(scores: ArrayLike, labels: ArrayLike, *, unit: bool = Fals
     """Return both as arrays of one length.
 
     Args:
-        unit: whether scores must be probabilities.
+        unit: Whether scores must be probabilities.
 
     Raises:
         ConfigError: a score that is unknown or out of range, another label, or lengths that differ.

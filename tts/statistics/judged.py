@@ -34,7 +34,7 @@ def bayes_at_n(counts: ArrayLike, weights: ArrayLike = (0.0, 1.0), *, prior: Arr
     Args:
         counts: [P, C], how many samples of each problem are of each category; for verdicts, wrong and right ones.
         weights: [C], the score of each category.
-        prior: parameters of the Dirichlet law, a number or broadcast to [P, C], above 0; 1: uniform.
+        prior: Parameters of the Dirichlet law, a number or broadcast to [P, C], above 0; 1: uniform.
 
     Raises:
         ConfigError: no problem, a negative or unknown count, rows or weights of another length.
@@ -66,10 +66,10 @@ class CorrectedMean:
     """The accuracy of what a judge scored, corrected by checked verdicts.
 
     Args:
-        mean: with the interval of the normal law; num: checked ones.
-        error: standard error.
-        weight: what the judge's scores count, in [0, 1]; 0: checked verdicts alone.
-        judged: the mean of all the judge's scores, without correction.
+        mean: The mean with the interval of the normal law; num: checked ones.
+        error: Standard error.
+        weight: What the judge's scores count, in [0, 1]; 0: checked verdicts alone.
+        judged: The mean of all the judge's scores, without correction.
     """
 
     mean: Estimate

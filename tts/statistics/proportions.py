@@ -20,10 +20,10 @@ class Estimate:
     """A value and its interval.
 
     Args:
-        value: the estimate; NaN: undefined.
-        low, high: ends of the interval; NaN: unknown.
-        level: of confidence.
-        num: independent units behind it: trials, or clusters.
+        value: The estimate; NaN: undefined.
+        low, high: Ends of the interval; NaN: unknown.
+        level: The level of confidence.
+        num: Independent units behind it: trials, or clusters.
     """
 
     value: float
@@ -161,7 +161,7 @@ def wilson(successes: float, n: float, level: float = LEVEL) -> Estimate:
     Source: Wilson, "Probable inference, the law of succession, and statistical inference" (1927).
 
     Args:
-        successes: of n independent trials. Both may be fractions, as effective numbers are.
+        successes: The successes of n independent trials. Both may be fractions, as effective numbers are.
 
     Returns:
         With n = 0 a value of NaN in [0, 1]: nothing is known.

@@ -45,12 +45,12 @@ def bootstrap(
         too: plain percentiles are those of a normal law with too small a variance.
 
     Args:
-        statistic: counts [R, P] to values [R].
+        statistic: Counts [R, P] to values [R].
         num_clusters: P.
-        rng: draws the resamples.
+        rng: Draws the resamples.
         method: "percentile": the resamples' quantiles. "basic": those reflected at the estimate, for a statistic that resampling
             moves to one side (a calibration error grows by it).
-        width: numbers that the statistic needs for one resample, where those are more than P: memory is bounded by it.
+        width: Numbers that the statistic needs for one resample, where those are more than P: memory is bounded by it.
 
     Returns:
         Ends are NaN with fewer than two clusters, or where more than a twentieth of the resamples leave the statistic undefined.
@@ -82,9 +82,9 @@ def bootstrap_kinds(
     So a million problems that are solved or not cost what two do.
 
     Args:
-        statistics: how often each kind of cluster counts, [R, U], to values [R, D].
+        statistics: How often each kind of cluster counts, [R, U], to values [R, D].
         sizes: [U], how many clusters of each kind there are, at least one each.
-        rng, level, resamples, method, width: as in `bootstrap`.
+        rng, level, resamples, method, width: As in `bootstrap`.
 
     Raises:
         ConfigError: as `bootstrap`, or no clusters.
@@ -126,7 +126,7 @@ def clustered_mean(
     Args:
         totals: [P], a value for each problem, or the sum of its observations.
         sizes: [P], how many those are; None: one each.
-        bounds: least and greatest possible value, such as (0, 1) for shares.
+        bounds: Least and greatest possible value, such as (0, 1) for shares.
 
     Returns:
         The sum of totals over the sum of sizes; NaN where that is 0. Problems of size 0 do not count.

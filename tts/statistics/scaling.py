@@ -31,10 +31,10 @@ class Fit:
     """How near a law comes to the curve it was fitted to.
 
     Args:
-        k: sizes, [K].
-        observed, fitted: means over problems and the law, [K].
-        r2: share of the curve's variance that the law has; NaN for a flat curve.
-        gap: greatest distance, which shows what r2 hides: of smooth rising curves every law has a high r2.
+        k: Sizes, [K].
+        observed, fitted: Means over problems and the law, [K].
+        r2: Share of the curve's variance that the law has; NaN for a flat curve.
+        gap: Greatest distance, which shows what r2 hides: of smooth rising curves every law has a high r2.
     """
 
     k: Floats
@@ -62,7 +62,7 @@ class Saturation:
     """accuracy(N) = ceiling (1 - (1 - chance)^N), and the N from which one more gains no more than what was asked.
 
     Args:
-        ceiling: what it tends to, F_max.
+        ceiling: What it tends to, F_max.
         chance: p, by which each further sample gets there.
         enough: N*, a whole number, and the interval's ends too.
     """
@@ -128,8 +128,8 @@ def fit_saturation(
         N* = ceil(ln(gain / (ceiling p)) / ln(1 - p)), the first N of which one more gains at most `gain`; 0 if even the first does.
 
     Args:
-        k, accuracy: as in `fit_coverage`, of any selection.
-        gain: least gain in accuracy that one more sample is worth.
+        k, accuracy: As in `fit_coverage`, of any selection.
+        gain: Least gain in accuracy that one more sample is worth.
 
     Returns:
         Parameters are NaN where nothing is ever right.
@@ -153,9 +153,9 @@ class _Law(NamedTuple):
     """A law whose place is two coordinates on the whole line.
 
     Args:
-        start: sizes [K] and curves [R, K] to places [R, 2].
-        values: sizes and places to the law [R, K] and its slopes [2, R, K].
-        parameters: curves and places to what is reported, [R, D]; NaN where the curve does not determine it.
+        start: Sizes [K] and curves [R, K] to places [R, 2].
+        values: Sizes and places to the law [R, K] and its slopes [2, R, K].
+        parameters: Curves and places to what is reported, [R, D]; NaN where the curve does not determine it.
     """
 
     start: Callable[[Floats, Floats], Floats]

@@ -44,7 +44,7 @@ def majority_at_k(answers: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
         answers: [n], index of each sample's class of equivalent answers, -1 without an answer.
         right: [n], 0 or 1 (ignored without an answer); where members of a class differ, the class is right as often
             as its members are.
-        k: how many samples, of any shape.
+        k: How many samples, of any shape.
 
     Returns:
         Of k's shape, in [0, 1]; NaN where k is no whole number with 1 <= k <= n.
@@ -73,7 +73,7 @@ def best_at_k(answers: ArrayLike, scores: ArrayLike, right: ArrayLike, k: ArrayL
 
     Args:
         scores: [n].
-        answers, right, k: as in `majority_at_k`; of the answers only their absence counts.
+        answers, right, k: As in `majority_at_k`; of the answers only their absence counts.
 
     Returns:
         As `majority_at_k`. With scores that are `right` it is `pass_at_k`.
@@ -105,8 +105,8 @@ def weighted_at_k(
 
     Args:
         weights: [n], at least 0; NaN: unknown, which counts 0, or 1 each where no weight of the subset is known.
-        answers, right, k: as in `majority_at_k`.
-        draws: at least 2.
+        answers, right, k: As in `majority_at_k`.
+        draws: At least 2.
 
     Returns:
         As `majority_at_k`, each with its standard error.
@@ -140,9 +140,9 @@ def _wins(own: int, others: Whole, silent: int, most: int) -> Floats:
     """Return, for each number of samples up to `most`, the chance that a class is the most frequent; ties are shared evenly.
 
     Args:
-        own: samples of the class.
-        others: of each other one.
-        silent: without an answer.
+        own: Samples of the class.
+        others: The others of each other one.
+        silent: The silent without an answer.
     """
     lanes = [_lane(m, max(0, min(int((others >= m).sum()), most // m - 1))) for m in range(1, min(own, most) + 1)]
     if not lanes:

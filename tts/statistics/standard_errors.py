@@ -27,9 +27,9 @@ class MeanWithError:
     """A mean and its standard error.
 
     Args:
-        mean: with the interval of Student's law with one degree of freedom fewer than clusters; num: clusters.
-        error: standard error, NaN with fewer than two clusters.
-        p: probability of a mean as far from 0 if the true one is 0, by the same law.
+        mean: The mean with the interval of Student's law with one degree of freedom fewer than clusters; num: clusters.
+        error: Standard error, NaN with fewer than two clusters.
+        p: Probability of a mean as far from 0 if the true one is 0, by the same law.
     """
 
     mean: Estimate
@@ -90,7 +90,7 @@ def spread_at(first: ArrayLike, second: ArrayLike, samples: int) -> float:
 
     Args:
         first, second: [P, N] and [P, M], values of the samples of the same problems, N and M at least 2.
-        samples: of each in the study.
+        samples: The samples of each in the study.
 
     Returns:
         What `problems_needed`, `power_of` and `detectable_difference` ask for as spread.
@@ -115,10 +115,10 @@ def power_of(problems: int, difference: float, spread: float, *, level: float = 
     """Return the probability that a study sees a difference between two strategies on the same problems, by the paired t-test.
 
     Args:
-        problems: at least 2.
-        difference: of the means.
-        spread: standard deviation of the difference over problems, above 0.
-        level: what counts as seen: an interval of that confidence leaves out 0.
+        problems: At least 2.
+        difference: The difference of the means.
+        spread: Standard deviation of the difference over problems, above 0.
+        level: What counts as seen: an interval of that confidence leaves out 0.
 
     Raises:
         ConfigError: a number that cannot be one, or a level outside (0, 1).

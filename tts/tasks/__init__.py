@@ -36,7 +36,7 @@ def get(name: str) -> Task:
     """Return a new task of this name. Keep it: its caches, and of "math" its worker process, are its own.
 
     Args:
-        name: of the table, or a place; with its parameters where the task has some, such as "choice(choices=('spam', 'ham'))".
+        name: The name of the table, or a place; with its parameters where the task has some, such as "choice(choices=('spam', 'ham'))".
 
     Raises:
         ConfigError: no task has that name, a parameter is wrong, or what another package registered under it is no task.

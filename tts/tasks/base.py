@@ -35,11 +35,11 @@ class Task(HintsKeywords, ABC):
     """Problems of one kind, for a chat model. A subclass defines `extract`; the rest has defaults.
 
     Attributes:
-        name: in results; by default the name of the class, in snake case.
-        step_stop: texts that end a step; by default a blank line.
-        answer_cue: a text such as "The answer is ". Appended to a part of a solution, it makes the model state an answer that `extract`
+        name: The name in results; by default the name of the class, in snake case.
+        step_stop: Texts that end a step; by default a blank line.
+        answer_cue: A text such as "The answer is ". Appended to a part of a solution, it makes the model state an answer that `extract`
             reads. By default "": there is none.
-        framing: the request of each kind of prompt, and the usual lengths in tokens. By default the prompt is the problem alone.
+        framing: The request of each kind of prompt, and the usual lengths in tokens. By default the prompt is the problem alone.
 
     Example:
         >>> import tts
@@ -137,8 +137,8 @@ def split_at(text: str, stops: Sequence[str]) -> list[str]:
     """Cut a text after each leftmost occurrence of a stop text, which stays at the end of its piece.
 
     Args:
-        text: any text; "" gives no piece.
-        stops: stop texts, none empty; the one that ends first wins.
+        text: Any text; "" gives no piece.
+        stops: Stop texts, none empty; the one that ends first wins.
 
     Returns:
         Pieces that join to `text`, none empty.

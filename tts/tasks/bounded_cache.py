@@ -17,7 +17,7 @@ class BoundedCache(Generic[Key, Value]):
     """A mapping of at most `size` entries, safe to use from several threads.
 
     Args:
-        size: entries kept, at least 1.
+        size: Entries kept, at least 1.
     """
 
     def __init__(self, size: int) -> None:

@@ -22,7 +22,7 @@ class ChoiceTask(Task):
     lower case. A text that only mentions a choice has no answer. For letters of a list A to J use the task `multiple_choice`.
 
     Args:
-        choices: the texts, at least two, that differ after folding of case and spaces.
+        choices: The texts, at least two, that differ after folding of case and spaces.
 
     Raises:
         ConfigError: `choices` is no sequence of at least two different texts.

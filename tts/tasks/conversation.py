@@ -28,11 +28,11 @@ def conversation(
     """Return the prompt of a problem: its text alone, or chat messages where there is more.
 
     Args:
-        problem: the text of the last turn; None: `messages` end with it.
-        system: the system message.
-        examples: questions with their solutions, as turns of user and assistant before the problem.
-        messages: earlier turns, after the examples.
-        template: a text with "{problem}", in whose place the problem and each example's question are put; None: as
+        problem: The text of the last turn; None: `messages` end with it.
+        system: The system message.
+        examples: Questions with their solutions, as turns of user and assistant before the problem.
+        messages: Earlier turns, after the examples.
+        template: A text with "{problem}", in whose place the problem and each example's question are put; None: as
             they are.
 
     Raises:

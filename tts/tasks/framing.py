@@ -24,8 +24,8 @@ class Framing:
     """The requests of a chat task, and the usual lengths of replies.
 
     Args:
-        requests: the text at the end of each kind of prompt ("solve", "revise", "critique", "fuse"); "" for none.
-        tokens: the usual length in tokens of the reply to each kind of prompt, and of one step under "step".
+        requests: The text at the end of each kind of prompt ("solve", "revise", "critique", "fuse"); "" for none.
+        tokens: The usual length in tokens of the reply to each kind of prompt, and of one step under "step".
     """
 
     requests: Mapping[str, str]
@@ -35,11 +35,11 @@ class Framing:
         """Return the messages of a prompt: one user message, after the earlier turns if the problem is a conversation.
 
         Args:
-            task: the task's name, for error messages.
-            problem: the problem to solve.
+            task: The task's name, for error messages.
+            problem: The problem to solve.
             kind: "solve" and "program" take no text, "revise" and "critique" take the last of `texts`, "fuse" takes them all. "program"
                 requests a solution by programs.
-            texts: earlier solutions.
+            texts: Earlier solutions.
 
         Raises:
             ConfigError: `kind` has no request here, or `texts` are too few for it.
@@ -96,8 +96,8 @@ def short_answers(told: str, noun: str = "solution") -> Framing:
     """Return the framing of problems whose answer may stand alone.
 
     Args:
-        told: the instruction how to write it.
-        noun: the word for earlier texts.
+        told: The instruction how to write it.
+        noun: The word for earlier texts.
     """
     requests = {
         "solve": told,
@@ -112,7 +112,7 @@ def worked_solutions(told: str) -> Framing:
     """Return the framing of problems that are solved step by step.
 
     Args:
-        told: the instruction how to write steps and the answer.
+        told: The instruction how to write steps and the answer.
     """
     requests = {
         "solve": told,

@@ -32,7 +32,7 @@ class JsonTask(Task):
     equal as values: the order of members, spaces and the form of numbers (1, 1.0, 1e0) do not count; case and order in lists do.
 
     Args:
-        schema: a JSON schema, as a mapping, a `Schema`, JSON text or the path of a file; None: any JSON value. A schema needs the extra
+        schema: A JSON schema, as a mapping, a `Schema`, JSON text or the path of a file; None: any JSON value. A schema needs the extra
             `json`. Validation is bounded by `tts.tasks.schemas.validation`; a candidate that would take longer has no answer.
 
     Raises:

@@ -68,7 +68,7 @@ class MultipleChoiceTask(Task):
     a letter alone on the last line, or with its text as the whole reply ("B) Paris"). Two letters at once ("B or C") are no choice.
 
     Args:
-        marks: texts that announce an answer in further languages, beside those of `tts.tasks.marks`, such as ("resultat:", "svaret blir").
+        marks: Texts that announce an answer in further languages, beside those of `tts.tasks.marks`, such as ("resultat:", "svaret blir").
 
     Raises:
         ConfigError: `marks` is no sequence of texts.

@@ -51,11 +51,11 @@ class ReasoningGymTask(Task):
     answer as a program: see `tts.tasks.reasoning_gym_worker`.
 
     Args:
-        time_limit_s: seconds for one answer, above 0 and finite.
+        time_limit_s: Seconds for one answer, above 0 and finite.
 
     Attributes:
-        timeouts: answers whose scoring reached the time limit.
-        failures: answers during which the process ended.
+        timeouts: Answers whose scoring reached the time limit.
+        failures: Answers during which the process ended.
     """
 
     name: str = "reasoning_gym"

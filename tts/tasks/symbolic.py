@@ -23,16 +23,16 @@ class SymbolicChecker:
     limit only guards against a fault. Workers start when they are needed, and end with the checker or the interpreter.
 
     Args:
-        time_limit_s: seconds for one answer, above 0 and finite; the worker is killed then, and the answer is equal to no other.
-        start_limit_s: seconds that a worker may take to start, which do not count towards `time_limit_s`.
-        command: what starts a worker; None: this interpreter with `tts.tasks.math_worker`.
-        num_keys: most keys that are kept.
-        num_workers: processes at most; None: one a processor, up to 4.
+        time_limit_s: Seconds for one answer, above 0 and finite; the worker is killed then, and the answer is equal to no other.
+        start_limit_s: Seconds that a worker may take to start, which do not count towards `time_limit_s`.
+        command: What starts a worker; None: this interpreter with `tts.tasks.math_worker`.
+        num_keys: Most keys that are kept.
+        num_workers: Processes at most; None: one a processor, up to 4.
 
     Attributes:
-        available: whether keys can be computed: the package is there, and no worker has failed to start.
-        timeouts: answers whose computation reached the time limit.
-        failures: workers that did not start or died by themselves.
+        available: Whether keys can be computed: the package is there, and no worker has failed to start.
+        timeouts: Answers whose computation reached the time limit.
+        failures: Workers that did not start or died by themselves.
     """
 
     def __init__(

@@ -42,9 +42,9 @@ class Worker:
     """A process that answers one request at a time, from any thread; it starts with the first and ends with this object.
 
     Args:
-        command: starts it; it reads JSON lines and writes JSON lines, the first of them {"ready": true} (see `serve`).
-        start_limit_s: seconds that it may take to start, above 0 and finite; they do not count towards a request's limit.
-        environment: variables it gets beside this process's own.
+        command: Starts it; it reads JSON lines and writes JSON lines, the first of them {"ready": true} (see `serve`).
+        start_limit_s: Seconds that it may take to start, above 0 and finite; they do not count towards a request's limit.
+        environment: Variables it gets beside this process's own.
     """
 
     def __init__(self, command: Sequence[str], *, start_limit_s: float = 60.0, environment: Mapping[str, str] | None = None) -> None:
@@ -158,7 +158,7 @@ def serve(prepare: Callable[[], Callable[[dict[str, Any]], Mapping[str, Any]]]) 
     The kernel ends the process 5 seconds after a request's own limit (`limit_s`), in case the process that asked has ended.
 
     Args:
-        prepare: imports what is needed, and returns what replies to a request; its time is the start's.
+        prepare: Imports what is needed, and returns what replies to a request; its time is the start's.
     """
     _limit_memory()
     # Output of other code must not reach the pipe.

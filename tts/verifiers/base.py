@@ -57,11 +57,11 @@ class StepScores:
     """The scores of one trajectory, each in the verifier's range, or NaN if unknown.
 
     Args:
-        steps: one score for each step, that is, each piece of the trajectory's text from `Task.split`; None: the verifier scored no steps.
-        whole: one score for the whole trajectory; None: the verifier scored only steps.
-        tests: the outcome of each test of the trajectory's program, for the selection `codet`: 1 if passed, 0 if failed, NaN if unknown.
+        steps: One score for each step, that is, each piece of the trajectory's text from `Task.split`; None: the verifier scored no steps.
+        whole: One score for the whole trajectory; None: the verifier scored only steps.
+        tests: The outcome of each test of the trajectory's program, for the selection `codet`: 1 if passed, 0 if failed, NaN if unknown.
             None: the verifier has no tests.
-        note: what the verifier says of the trajectory in words, such as which test fails; "" for nothing. A strategy may show it to the
+        note: What the verifier says of the trajectory in words, such as which test fails; "" for nothing. A strategy may show it to the
             model (`sequential_revision(feedback=)`). The note of an oracle never has expected values.
 
     Example:
@@ -98,8 +98,8 @@ class Calls(Protocol):
     """The metered models that a verifier may call. Their tokens are charged to the problem as verifier tokens.
 
     Attributes:
-        task: of the problem; splits text into steps and compares answers.
-        seconds_left: of the budget; None: time is not limited.
+        task: The task of the problem; splits text into steps and compares answers.
+        seconds_left: The seconds left of the budget; None: time is not limited.
     """
 
     task: Task
@@ -117,8 +117,8 @@ class Calls(Protocol):
         """Return one generated text for each prompt; None where the model failed, which is recorded as by `failed`.
 
         Args:
-            prompts: a reply depends on its prompt alone, not on other prompts or calls.
-            max_tokens, sampling: of each reply.
+            prompts: A reply depends on its prompt alone, not on other prompts or calls.
+            max_tokens, sampling: Of each reply.
         """
         ...
 
@@ -178,8 +178,8 @@ class PairComparison:
     """How a verifier compares pairs of trajectories.
 
     Args:
-        compare: returns for each pair how far the first is better, from 0 to 1; NaN where unknown. A swapped pair gives 1 minus that.
-        pair_bound: the most verifier tokens that comparing one pair computes.
+        compare: Returns for each pair how far the first is better, from 0 to 1; NaN where unknown. A swapped pair gives 1 minus that.
+        pair_bound: The most verifier tokens that comparing one pair computes.
     """
 
     compare: Callable[[Problem, Sequence[tuple[Trajectory, Trajectory]], Calls], Awaitable[list[float]]]
@@ -205,8 +205,8 @@ class Composition:
     """The members of a verifier that calls other verifiers, each with `Calls.part` of its own.
 
     Args:
-        members: the verifiers that it calls.
-        rebuilt: returns the same composition with other members in their places.
+        members: The verifiers that it calls.
+        rebuilt: Returns the same composition with other members in their places.
     """
 
     members: tuple[Verifier, ...]
@@ -218,8 +218,8 @@ class OwnModel:
     """A model that has no role because the verifier runs it itself; `Calls.charge` books its tokens.
 
     Args:
-        rates: cost of a token of the model.
-        opened: returns the verifier for the search of one problem, with a cache of what its model has read. The search drops both.
+        rates: Cost of a token of the model.
+        opened: Returns the verifier for the search of one problem, with a cache of what its model has read. The search drops both.
     """
 
     rates: Rates
@@ -231,20 +231,20 @@ class Traits:
     """Optional traits of a verifier. None means that the verifier lacks the trait.
 
     Args:
-        head: name of the value head that it reads. The backend must have it, read at the task's steps; checked before anything is spent.
-        window: tokens of the groups that its score averages over; a shorter trajectory has no full group.
-        prompt_bound: a function that maps a prompt's number of policy tokens to the most tokens that the verifier's model reads of it,
+        head: Name of the value head that it reads. The backend must have it, read at the task's steps; checked before anything is spent.
+        window: Tokens of the groups that its score averages over; a shorter trajectory has no full group.
+        prompt_bound: A function that maps a prompt's number of policy tokens to the most tokens that the verifier's model reads of it,
             once each time the prompt is opened. They are booked as prompt tokens, apart from `Verifier.bound`.
-        filled: a function of the model's record (None for a backend of the caller's) and the backend, which returns the verifier with
+        filled: A function of the model's record (None for a backend of the caller's) and the backend, which returns the verifier with
             all parameters set. A solver calls it once. It raises ConfigError if a parameter is missing or does not fit the model.
-        check: raises ConfigError for a problem whose solutions it cannot score; called before anything is spent. The problem has its
+        check: Raises ConfigError for a problem whose solutions it cannot score; called before anything is spent. The problem has its
             answer only if the verifier is an oracle.
-        proves: whether its greatest score means that the answer is right, although it has no reference answer. `auto` ends a problem there.
-        range_by_scores: whether its range is unknown. If all scores lie in [0, 1] they are used unchanged, otherwise as log-odds.
-        comparison: how it compares pairs.
-        choice: how it chooses among several.
-        composition: its members.
-        own_model: the model that it runs itself.
+        proves: Whether its greatest score means that the answer is right, although it has no reference answer. `auto` ends a problem there.
+        range_by_scores: Whether its range is unknown. If all scores lie in [0, 1] they are used unchanged, otherwise as log-odds.
+        comparison: How it compares pairs.
+        choice: How it chooses among several.
+        composition: Its members.
+        own_model: The model that it runs itself.
 
     Raises:
         ConfigError: a trait is of the wrong type.
@@ -280,11 +280,11 @@ class Verifier(HintsKeywords, ABC):
     """Scores trajectories of a problem. A subclass defines `score`; the rest has defaults.
 
     Attributes:
-        name: name in results and messages; by default the name of the class in snake case.
-        range: least and greatest score; infinite ends are allowed.
-        oracle: whether it needs the reference answer. Only an oracle is given the answer and the metadata of a problem.
-        needs: capabilities (`Caps`) of the backend that `calls` uses.
-        model: the role of that backend.
+        name: Name in results and messages; by default the name of the class in snake case.
+        range: Least and greatest score; infinite ends are allowed.
+        oracle: Whether it needs the reference answer. Only an oracle is given the answer and the metadata of a problem.
+        needs: Capabilities (`Caps`) of the backend that `calls` uses.
+        model: The role of that backend.
 
     Example:
         >>> import tts
@@ -316,9 +316,9 @@ class Verifier(HintsKeywords, ABC):
         """Return the scores of each trajectory, in order.
 
         Args:
-            problem: without answer and metadata, unless the verifier is an oracle.
-            trajectories: complete or partial; the scores of one do not depend on the others.
-            calls: the models that it may call.
+            problem: The problem without answer and metadata, unless the verifier is an oracle.
+            trajectories: Complete or partial; the scores of one do not depend on the others.
+            calls: The models that it may call.
         """
         ...
 
@@ -326,8 +326,8 @@ class Verifier(HintsKeywords, ABC):
         """Return the most verifier tokens that scoring one trajectory computes; 0 by default, for a verifier that calls no model.
 
         Args:
-            prefix_tokens: tokens, prompt included, up to the last ancestor that this verifier has scored, else up to the prompt's end.
-            new_tokens: tokens after those. The bound never decreases in them. `Traits.prompt_bound` covers the prompt.
+            prefix_tokens: Tokens, prompt included, up to the last ancestor that this verifier has scored, else up to the prompt's end.
+            new_tokens: Tokens after those. The bound never decreases in them. `Traits.prompt_bound` covers the prompt.
         """
         del prefix_tokens, new_tokens
         return 0

@@ -94,8 +94,8 @@ def check_rates(limits: Mapping[str, float], models: Mapping[str, tuple[str, Rat
     """Raise ConfigError where a budget limits FLOPs or dollars and a model, or a verifier's own model, has no rate for them.
 
     Args:
-        limits: the limits of the budget.
-        models: name of the backend and rates, by role.
+        limits: The limits of the budget.
+        models: Name of the backend and rates, by role.
     """
     for unit, attributes in (("flops", ("flops",)), ("usd", ("usd_in", "usd_out"))):
         if unit not in limits:

@@ -92,12 +92,12 @@ class Confidence(Verifier):
     As in DeepConf's code, a trajectory shorter than the window is one group.
 
     Args:
-        measure: what is measured at each token; high is confident. "probability" or "logprob" of the drawn token; "certainty", the
+        measure: What is measured at each token; high is confident. "probability" or "logprob" of the drawn token; "certainty", the
             divergence of the token's distribution from the uniform one (takes a backend with `spreads`); "top", the mean -ln p of the
             20 most likely tokens (takes `tops`); "entropy", that of the token's distribution, with a minus sign (takes `tops`).
         over: "mean" or "sum" of all tokens; "lowest" group mean; "bottom", the mean of the lowest tenth of the group means; "tail", the
             mean of the last group; "joint", the mean of all before the last group plus that of the last group.
-        window: tokens in a group; groups slide by one token. Not used by "mean" and "sum".
+        window: Tokens in a group; groups slide by one token. Not used by "mean" and "sum".
         odds: (scale, shift); the score is the chance 1 / (1 + exp(-(scale * x + shift))) that the solution is right (Platt 1999). x is what
             is measured, of probabilities and their logarithms the log-odds. Both are fitted to solutions of one model, with a scale above
             0; None: the score is what is measured.

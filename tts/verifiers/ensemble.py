@@ -39,10 +39,10 @@ class Ensemble(Verifier):
         - the standard deviation replaces the variance, so that the penalty has the scale of the scores; our choice.
 
     Args:
-        members: verifiers, or texts such as "probe" or "module:name(width=2)"; at least one, all with the same `model`.
-        weights: one for each member, at least 0, not all 0; None: equal. "min" uses only the members with a weight above 0.
+        members: Verifiers, or texts such as "probe" or "module:name(width=2)"; at least one, all with the same `model`.
+        weights: One for each member, at least 0, not all 0; None: equal. "min" uses only the members with a weight above 0.
         how: "mean", "min" or "log_odds".
-        caution: weighted standard deviations among the members that are subtracted from the mean; the result is at least 0. Of "mean" only.
+        caution: Weighted standard deviations among the members that are subtracted from the mean; the result is at least 0. Of "mean" only.
 
     Cost: that of its members, each at its own rates; one verifier call a trajectory.
 

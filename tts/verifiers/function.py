@@ -34,10 +34,10 @@ class FunctionVerifier(Verifier):
     threads. An async function is awaited for all trajectories concurrently, at most 64 at a time.
 
     Args:
-        fn: returns a number (a score of the whole) or a sequence or array of numbers (one for each step); NaN is unknown. Or such a score
+        fn: Returns a number (a score of the whole) or a sequence or array of numbers (one for each step); NaN is unknown. Or such a score
             and a text, which is the note (`StepScores.note`).
-        range: least and greatest score; a score outside is an error.
-        inferred: whether the range is not stated, as for a function that is given as a verifier (`Traits.range_by_scores`).
+        range: Least and greatest score; a score outside is an error.
+        inferred: Whether the range is not stated, as for a function that is given as a verifier (`Traits.range_by_scores`).
 
     Cost: no tokens; one verifier call a trajectory.
     """

@@ -42,11 +42,11 @@ class VerdictVerifier(ReplyingVerifier):
     """The parameters of a verifier that asks questions which are answered with yes or no, each after sampled reasoning.
 
     Args:
-        votes: replies that reason, for each question, 0 to 1,024. 0: none, the verdict is the first word after the question.
+        votes: Replies that reason, for each question, 0 to 1,024. 0: none, the verdict is the first word after the question.
         verdict: "logprobs": after each reply the model is asked again, in a turn of its own, and P(yes) / (P(yes) + P(no)) is its
             verdict. "words": the reply ends with its verdict, which is 1 or 0; for servers that show no log-probabilities.
-        yes, no: the two verdicts, for "logprobs" one token each.
-        model, max_tokens, prompt_tokens, temperature: as in `ReplyingVerifier`.
+        yes, no: The two verdicts, for "logprobs" one token each.
+        model, max_tokens, prompt_tokens, temperature: As in `ReplyingVerifier`.
     """
 
     votes: Annotated[int, whole(0, MOST_VOTES)] = 3
@@ -140,8 +140,8 @@ class GenRm(VerdictVerifier):
         - a model that thinks first does not begin with its verdict: use "words" there.
 
     Args:
-        question: placed before problem and solution; how to reason, and how to end, is added to it.
-        votes, verdict, yes, no, model, max_tokens, prompt_tokens, temperature: as in `VerdictVerifier`.
+        question: Placed before problem and solution; how to reason, and how to end, is added to it.
+        votes, verdict, yes, no, model, max_tokens, prompt_tokens, temperature: As in `VerdictVerifier`.
 
     Cost: for each trajectory the prompt once (once a vote if the backend does not share prompts) and `votes` replies. With "logprobs" each
         prompt and reply are read again, with one short question.
@@ -211,10 +211,10 @@ class MultiAspect(VerdictVerifier):
         - one verifier asks one model. Several models are several verifiers, whose scores an `ensemble` can not join.
 
     Args:
-        aspects: names (answer, logic, calculation, facts, question, cases, units), or questions of one's own, which end in "?";
+        aspects: Names (answer, logic, calculation, facts, question, cases, units), or questions of one's own, which end in "?";
             at least one, each once.
-        votes: replies for each aspect; with "words" the paper's, one.
-        verdict, yes, no, model, max_tokens, prompt_tokens, temperature: as in `VerdictVerifier`.
+        votes: Replies for each aspect; with "words" the paper's, one.
+        verdict, yes, no, model, max_tokens, prompt_tokens, temperature: As in `VerdictVerifier`.
 
     Cost: that of `genrm` for each aspect; one verifier call a trajectory.
     Random: as `genrm`.

@@ -39,7 +39,7 @@ class Probe(_HeadVerifier):
         - the labels are those that the model's card states.
 
     Args:
-        head: the name of the value head in the model's record.
+        head: The name of the value head in the model's record.
 
     Cost: no tokens; one verifier call a trajectory.
 
@@ -62,7 +62,7 @@ class ProcessVerifier(_HeadVerifier):
     "Math-Shepherd" (2312.08935). Differs: soft labels, and what else the model's card states.
 
     Args:
-        head: the name of the process model in the model's record.
+        head: The name of the process model in the model's record.
 
     Cost: the new tokens of each trajectory, once however many trajectories share them, as verifier tokens at the process model's FLOPs;
         and the tokens of the prompt, once each time it is opened, as prompt tokens, which no limit on tokens counts.

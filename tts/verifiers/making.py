@@ -20,7 +20,7 @@ def make_verifier(given: Any) -> Verifier:
     """Return the verifier that is given.
 
     Args:
-        given: a name with its parameters, a place, a verifier, or a function of (problem, text).
+        given: A name with its parameters, a place, a verifier, or a function of (problem, text).
 
     Raises:
         ConfigError: it is no verifier, or its name is unknown.

@@ -135,7 +135,7 @@ class ReplyingVerifier(AskingVerifier):
         """Return what is read of the replies for each prompt; failed and unreadable ones are left out. [] for a prompt that is too long.
 
         Args:
-            read: returns the verdict of a reply; replies for which it returns None are counted as unreadable.
+            read: Returns the verdict of a reply; replies for which it returns None are counted as unreadable.
         """
         fits = self.fits(prompts, calls)
         shown_to = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]

@@ -31,9 +31,9 @@ class SelfEvaluation(Verifier):
         - the paper's wording is not sourced, so none is built in: question and answers are fields of the model's record.
 
     Args:
-        question: appended to the solution.
-        yes, no: the two answers, one token each.
-        tokens: the most tokens of the question. A solver fills what is None from the model's record, and the tokens
+        question: Appended to the solution.
+        yes, no: The two answers, one token each.
+        tokens: The most tokens of the question. A solver fills what is None from the model's record, and the tokens
             from its tokenizer.
 
     Cost: the question's tokens for each trajectory, as verifier tokens. The score is NaN if the context has no room for the question.

@@ -26,8 +26,8 @@ class ToyVerifier(Verifier):
     prior odds. error=0 is a perfect verifier, error=0.5 a constant one. A verdict depends on the text alone.
 
     Args:
-        error: in [0, 0.5].
-        seed: of the flips, in [0, 2**64).
+        error: The error in [0, 0.5].
+        seed: Of the flips, in [0, 2**64).
 
     Cost: the tokens after the last scored ancestor, like a process model that caches what it has read.
     Random: the flips, addressed by (seed, problem, text up to the step).

@@ -56,11 +56,11 @@ class EngineBackend(StateBackend[PathState]):
         raises and prompts shared by problems lower.
 
     Args:
-        runner: of the policy.
-        renderer: between text and tokens.
-        name, identity: see `Backend`.
-        rates: of a token.
-        reward_models: process models by name, for `value`, beside the value heads of the runner.
+        runner: The runner of the policy.
+        renderer: The renderer between text and tokens.
+        name, identity: See `Backend`.
+        rates: The rates of a token.
+        reward_models: Process models by name, for `value`, beside the value heads of the runner.
     """
 
     caps = Caps(
@@ -112,13 +112,13 @@ class EngineBackend(StateBackend[PathState]):
         """Load a model by its record, with the value heads and the process model that the record names.
 
         Args:
-            record: of a policy, with weights in this package, in another one, a folder or on the Hub.
-            heads: value heads on the hidden states, by name.
-            reward_models: process models, by name (see `build_reward_model`). They take the place of the record's of
+            record: The record of a policy, with weights in this package, in another one, a folder or on the Hub.
+            heads: Value heads on the hidden states, by name.
+            reward_models: Process models, by name (see `build_reward_model`). They take the place of the record's of
                 the same name.
-            output_layer: whether the model gives logits. Classifiers have no output layer, and models whose hidden states alone
+            output_layer: Whether the model gives logits. Classifiers have no output layer, and models whose hidden states alone
                 are read need none.
-            options: see `EngineOptions`; the process model has them too, with keys and values of its own.
+            options: See `EngineOptions`; the process model has them too, with keys and values of its own.
 
         Raises:
             ConfigError: a model or head cannot be had, is of a kind that the engine does not run, or does not fit the others; an

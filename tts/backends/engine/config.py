@@ -22,16 +22,16 @@ class DecoderConfig:
     """A decoder's shapes and constants.
 
     Args:
-        vocab, hidden, intermediate, layers: sizes.
-        heads: query heads.
+        vocab, hidden, intermediate, layers: Sizes.
+        heads: Query heads.
         kv_heads: key-value heads, a divisor.
-        head_size: of each; a multiple of 16.
-        eps: of the norms.
-        tied: whether the output layer is the embedding.
-        head_norms: whether queries and keys are normed (Qwen3).
-        context: most tokens of a path.
+        head_size: The head size of each; a multiple of 16.
+        eps: The eps of the norms.
+        tied: Whether the output layer is the embedding.
+        head_norms: Whether queries and keys are normed (Qwen3).
+        context: Most tokens of a path.
         frequencies: [head_size / 2] of the rotary positions.
-        amplitude: of their cosines and sines.
+        amplitude: The amplitude of their cosines and sines.
     """
 
     vocab: int

@@ -35,18 +35,18 @@ class Runner:
     """The step loop of one model.
 
     Args:
-        decoder: the model.
-        tree: its KV tree, with a pool of its own.
-        limits: limits of a step.
-        decode: turns token ids into text.
-        eos: ids that end a row.
-        heads: value heads on the model's hidden states, by name.
-        share: whether rows with common ancestors read their keys and values together.
+        decoder: The model.
+        tree: Its KV tree, with a pool of its own.
+        limits: Limits of a step.
+        decode: Turns token ids into text.
+        eos: Ids that end a row.
+        heads: Value heads on the model's hidden states, by name.
+        share: Whether rows with common ancestors read their keys and values together.
 
     Attributes:
-        stats: exact counters.
-        report: if set, called after each step.
-        fixed: if set, runs the layers of decode steps in fixed shapes, for CUDA graphs.
+        stats: Exact counters.
+        report: If set, called after each step.
+        fixed: If set, runs the layers of decode steps in fixed shapes, for CUDA graphs.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class Runner:
         """Draw a token for each sequence, and end those that are complete.
 
         Args:
-            logit_rows: the row of `logits` for each sequence; None: the first row for all.
+            logit_rows: The row of `logits` for each sequence; None: the first row for all.
         """
         if not sequences:
             return

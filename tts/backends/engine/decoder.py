@@ -68,19 +68,19 @@ class Decoder:
     """A model's weights and its forward pass.
 
     Args:
-        config: its shapes.
-        weights: by their names in the transformers library; a missing or misshapen one is refused.
+        config: Its shapes.
+        weights: The weights by their names in the transformers library; a missing or misshapen one is refused.
         precision: "float32"; "int8" (linear layers but the output layer, on a CPU); "bfloat16" (on a CPU linear layers alone).
-        executor: of attention.
-        threads: that share a step on a CPU, at least 1.
-        device: where it runs.
+        executor: The executor of attention.
+        threads: That share a step on a CPU, at least 1.
+        device: Where it runs.
         kv_precision: of keys and values on a CPU; "float16" with the executors "strict" and "reference". Elsewhere they have the model's.
-        output_layer: whether it gives logits. Classifiers have no such layer, and models that a head reads need none.
+        output_layer: Whether it gives logits. Classifiers have no such layer, and models that a head reads need none.
 
     Attributes:
-        kv_shape: of a token's keys and values.
-        products: weights that every token passes, and those of the output layer.
-        spans: adds up the seconds of steps, if set.
+        kv_shape: The kv shape of a token's keys and values.
+        products: Weights that every token passes, and those of the output layer.
+        spans: Adds up the seconds of steps, if set.
 
     Raises:
         ConfigError: a weight is missing, has another shape or is not finite, or rows cannot be exact on the device.
@@ -174,11 +174,11 @@ class Decoder:
 
         Args:
             ids: [T] tokens in the plan's order.
-            planned: this step.
+            planned: This step.
             wanted: [W] which of them to return hidden states of.
             with_logits: [L] which of those to return logits of; none where there is no output layer.
-            pool: of this model.
-            apart: whether no token of this step reads another's keys, so that the threads may each take some of them.
+            pool: The pool of this model.
+            apart: Whether no token of this step reads another's keys, so that the threads may each take some of them.
             hidden: [T, K] after the last layer, where the layers have run (`feed`); else they run.
         """
         if hidden is None:

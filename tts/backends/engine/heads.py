@@ -22,9 +22,9 @@ class ValueHead:
 
     Args:
         weight: [K].
-        bias: added.
-        sigmoid: whether the reading passes a sigmoid.
-        step: texts that end a step; a step is read at the token that completes it, the last one where the path ends.
+        bias: Added.
+        sigmoid: Whether the reading passes a sigmoid.
+        step: Texts that end a step; a step is read at the token that completes it, the last one where the path ends.
     """
 
     weight: Floats
@@ -90,7 +90,7 @@ class LikelihoodReadout:
     (Platt 1999).
 
     Args:
-        scale, shift: of the log-odds; fitted to solutions of the policy.
+        scale, shift: Of the log-odds; fitted to solutions of the policy.
     """
 
     scale: float = 1.0
@@ -113,11 +113,11 @@ class StepTemplate:
     """How a path is rendered for a process model.
 
     Args:
-        encode: turns a text into the model's tokens, with nothing added; None: it has the policy's tokenizer and reads the
+        encode: Turns a text into the model's tokens, with nothing added; None: it has the policy's tokenizer and reads the
             policy's own tokens, and so never more tokens than were sampled.
-        readout: of the last token of each step, or of all tokens of a path.
-        step: texts that end a step in the policy's text.
-        separator: text added after each step; "": the step's own last token is read, as always without `encode`.
+        readout: The readout of the last token of each step, or of all tokens of a path.
+        step: Texts that end a step in the policy's text.
+        separator: Text added after each step; "": the step's own last token is read, as always without `encode`.
 
     Raises:
         ConfigError: a separator without `encode`.

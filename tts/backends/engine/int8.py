@@ -61,11 +61,11 @@ class HostInt8Linear:
     Args:
         weight: `[N, K]`, finite, on CPU; not kept.
         bias: `[N]` or None; added in float32.
-        team: the threads that share a call.
+        team: The threads that share a call.
 
     Attributes:
-        panels: the weight's levels, as `gemm_int8.pack` lays them out.
-        outputs: scales and biases.
+        panels: The weight's levels, as `gemm_int8.pack` lays them out.
+        outputs: Scales and biases.
     """
 
     exact_rows = True

@@ -117,8 +117,8 @@ class PackedLinear:
     Args:
         weight: `[N, K]`, bfloat16 or float32, on CPU; not kept.
         bias: `[N]` or None; of the weight's dtype.
-        least_rows: smaller batches are padded with zeros to this number, at least 1, because oneDNN has other code for few rows.
-        exact_rows: whether rows are known to be exact from `least_rows` on.
+        least_rows: Smaller batches are padded with zeros to this number, at least 1, because oneDNN has other code for few rows.
+        exact_rows: Whether rows are known to be exact from `least_rows` on.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, least_rows: int = 1, exact_rows: bool = False) -> None:
@@ -148,11 +148,11 @@ class HostLinear:
     Args:
         weight: `[N, K]`.
         bias: `[N]` or None.
-        team: the threads that share a call.
+        team: The threads that share a call.
 
     Attributes:
-        panels: the weight, as `gemm.pack` lays it out.
-        outputs: the bias; without one, of no outputs.
+        panels: The weight, as `gemm.pack` lays it out.
+        outputs: The bias; without one, of no outputs.
     """
 
     exact_rows = True
@@ -180,8 +180,8 @@ class SharedLinear:
     product starts with one thread.
 
     Args:
-        layer: the layer. If its rows are exact, they must have the same bits under both numbers of threads.
-        shared_from: the smallest number of rows that uses all threads.
+        layer: The layer. If its rows are exact, they must have the same bits under both numbers of threads.
+        shared_from: The smallest number of rows that uses all threads.
     """
 
     def __init__(self, layer: Linear, *, shared_from: int) -> None:
@@ -217,9 +217,9 @@ def make_linear(
         bias: `[N]` or None.
         precision: "float32"; "bfloat16": weights, activations and results rounded to 8 bits of mantissa; "int8": weights and
             activations rounded to 8 bits below the row's largest magnitude, CPU only.
-        strict: whether rows must be exact (`Linear.exact_rows`).
+        strict: Whether rows must be exact (`Linear.exact_rows`).
         threads: torch's threads at the calls, at least 1; rows are exact for this number.
-        team: threads of this package's products; None: the calling one alone.
+        team: Threads of this package's products; None: the calling one alone.
 
     Raises:
         ConfigError: rows must be exact, and no layer is on this machine.
@@ -265,10 +265,10 @@ def least_exact_rows(kind: LinearOf, weight: torch.Tensor, bias: torch.Tensor | 
     """Return the number of rows, at most 16, from which on a kind of layer is exact; None if there is none.
 
     Args:
-        kind: makes a layer of a weight and a bias.
+        kind: Makes a layer of a weight and a bias.
         weight: `[N, K]`; only its shape, dtype and device matter.
-        bias: only its presence matters.
-        threads: numbers of torch's threads under which rows must have the same bits.
+        bias: Only its presence matters.
+        threads: Numbers of torch's threads under which rows must have the same bits.
     """
     outputs, inputs = weight.shape
     if outputs > _MOST_PROBED and weight.device.type == "cpu":  # a GPU's library chooses by the whole shape

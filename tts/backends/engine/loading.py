@@ -44,7 +44,7 @@ class EngineOptions:
     """Options of how a model runs.
 
     Args:
-        device: a torch device; None: "cuda" where there is one, else "cpu".
+        device: A torch device; None: "cuda" where there is one, else "cpu".
         precision: "float32"; "int8" (a CPU's linear layers, output layer apart); "bfloat16" (a CPU's linear layers, where it has
             instructions for it; everything on other devices). None: float32 on a CPU, bfloat16 elsewhere. A CPU that would be
             slower with it than in float32 refuses.
@@ -52,13 +52,13 @@ class EngineOptions:
             With "strict" a row's numbers do not depend on its batch; on a GPU it stands for "triton_strict".
         kv_precision: of keys and values on a CPU: "float32", or "float16" for half the memory (executors "strict" and "reference"). None:
             float32 on a CPU, the model's elsewhere.
-        threads: number that shares a step on a CPU; None: torch's.
-        max_rows: most rows under way at once; None: 64 on a CPU, 256 elsewhere. Others wait.
-        step_tokens: most prefill tokens of a step; None: 256 on a CPU, 2,048 elsewhere.
-        kv_budget: bytes for keys and values; None: 2 GiB on a CPU, 80 % of the free memory elsewhere. A CPU's memory is allocated
+        threads: Number that shares a step on a CPU; None: torch's.
+        max_rows: Most rows under way at once; None: 64 on a CPU, 256 elsewhere. Others wait.
+        step_tokens: Most prefill tokens of a step; None: 256 on a CPU, 2,048 elsewhere.
+        kv_budget: Bytes for keys and values; None: 2 GiB on a CPU, 80 % of the free memory elsewhere. A CPU's memory is allocated
             on use.
-        share: whether rows read common ancestors together; False reads every path alone, for comparison.
-        cuda_graphs: whether a CUDA device replays decode steps as graphs, which launch all kernels of a step at once; their buffers count
+        share: Whether rows read common ancestors together; False reads every path alone, for comparison.
+        cuda_graphs: Whether a CUDA device replays decode steps as graphs, which launch all kernels of a step at once; their buffers count
             as a part of `kv_budget`. None: on a CUDA device.
 
     Raises:
@@ -241,9 +241,9 @@ def build_reward_model(record: ModelRecord, template: Callable[[Renderer], StepT
     """Load a process model that runs beside a policy.
 
     Args:
-        record: of a decoder of the kinds that the engine runs.
-        template: makes the template from the model's renderer.
-        options: see `EngineOptions`.
+        record: The record of a decoder of the kinds that the engine runs.
+        template: Makes the template from the model's renderer.
+        options: See `EngineOptions`.
 
     Raises:
         ConfigError: as `load_parts`.
@@ -266,9 +266,9 @@ def make_runner(
     """Return a model's step loop and its renderer.
 
     Args:
-        heads: on its hidden states.
-        share: of a device's free memory for keys and values, without a `kv_budget`.
-        output_layer: whether it gives logits.
+        heads: On its hidden states.
+        share: The share of a device's free memory for keys and values, without a `kv_budget`.
+        output_layer: Whether it gives logits.
 
     Raises:
         ConfigError: the model is of a kind that the engine does not run, or its files do not fit together.
@@ -303,7 +303,7 @@ def fixed_steps(decoder: Decoder, pool: BlockPool, room: FixedRoom, capture: Cap
     """Return what runs a model's decode steps in fixed shapes over a pool; without `capture` kernel by kernel.
 
     Args:
-        decoder: with Triton kernels.
+        decoder: The decoder with Triton kernels.
     """
     return FixedSteps(cast("DeviceOperations", decoder.operations), decoder.feed, pool, room, capture=capture)
 

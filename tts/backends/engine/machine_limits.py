@@ -21,10 +21,10 @@ class MachineLimits:
     """A machine's measured limits.
 
     Args:
-        bandwidth: bytes a second that are read.
+        bandwidth: Bytes a second that are read.
         flops: float32 operations a second of linear layers, by rows.
-        executor: of attention, the engine's default here.
-        threads: used.
+        executor: The executor of attention, the engine's default here.
+        threads: Used.
     """
 
     bandwidth: float

@@ -57,9 +57,9 @@ class HostOperations:
     """On a CPU: compiled kernels, each row bit for bit as it would be alone.
 
     Args:
-        config: of the model.
+        config: The config of the model.
         executor: "strict" or "reference".
-        team: the threads that share a call.
+        team: The threads that share a call.
     """
 
     def __init__(self, config: DecoderConfig, executor: AttentionExecutor, team: Team) -> None:

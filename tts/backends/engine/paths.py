@@ -36,13 +36,13 @@ class PathState:
     """The state of a path. It owns one handle of its node, which it releases when it is garbage-collected.
 
     Args:
-        gone: releases to run in the engine's thread.
-        tree: of the node.
-        node: the path's last.
-        at: state of its text.
-        written: its text after the prompt.
-        num_prompt: tokens of its prompt.
-        views: of its prompt.
+        gone: Releases to run in the engine's thread.
+        tree: The tree of the node.
+        node: The path's last.
+        at: State of its text.
+        written: Its text after the prompt.
+        num_prompt: Tokens of its prompt.
+        views: The views of its prompt.
     """
 
     gone: Gone

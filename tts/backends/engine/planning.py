@@ -30,10 +30,10 @@ class NodeTable(NamedTuple):
     """The tree as arrays, by a node's place; each [V].
 
     Args:
-        parent: place, -1 for a root.
-        start: absolute position of the node's first token.
-        length: tokens that have keys and values, those of this step included.
-        head: first block of its chain, -1: none.
+        parent: Place, -1 for a root.
+        start: Absolute position of the node's first token.
+        length: Tokens that have keys and values, those of this step included.
+        head: First block of its chain, -1: none.
     """
 
     parent: Ints
@@ -46,11 +46,11 @@ class StepPlan(NamedTuple):
     """The plan of one step.
 
     Args:
-        plan: for the executors.
+        plan: The plan for the executors.
         order: [R] rows, as their queries stand in the plan.
         places: [T, 2] block and offset of each query's own token.
-        keys_read: keys that items read.
-        keys_unshared: what they would be without sharing.
+        keys_read: Keys that items read.
+        keys_unshared: What they would be without sharing.
     """
 
     plan: AttentionPlan
@@ -71,10 +71,10 @@ def make_plan(rows: StepRows, table: NodeTable, following: Ints, *, share: bool 
     """Plan one step.
 
     Args:
-        rows: of this step.
-        table: the tree.
-        following: the next block of each block.
-        share: whether rows below one node read it together; else each row reads its path by itself, for comparison.
+        rows: The rows of this step.
+        table: The tree.
+        following: The next block of each block.
+        share: Whether rows below one node read it together; else each row reads its path by itself, for comparison.
     """
     positions, items, blocks, *rest = _plan(*rows, *table, following, share)
     return StepPlan(AttentionPlan(positions, items, blocks), *rest)

@@ -39,15 +39,15 @@ class BlockPool:
     Shapes: L layers, H key-value heads, N blocks, d head size.
 
     Args:
-        shape: of a token.
+        shape: The shape of a token.
         num_blocks: N, at least 1. device and dtype: of the tensors.
 
     Attributes:
         keys: [L, H, N, d, BLOCK] on a CPU, [L, H, N, BLOCK, d] elsewhere.
         values: [L, H, N, BLOCK, d].
         following: [N].
-        num_free: free blocks.
-        peak_used: most blocks ever used at once.
+        num_free: Free blocks.
+        peak_used: Most blocks ever used at once.
     """
 
     def __init__(self, shape: KVShape, num_blocks: int, *, device: torch.device, dtype: torch.dtype) -> None:

@@ -32,15 +32,15 @@ class Piece:
     """Some tokens after a common beginning, and what was read at them.
 
     Args:
-        tokens: its own.
-        above: the piece before.
+        tokens: Its own.
+        above: The piece before.
 
     Attributes:
-        prompts: that have it, by their places in the call.
-        below: the pieces after it.
-        following: for each token, those that come next in some prompt, with their log-probabilities.
-        likely: the most likely tokens after each token.
-        failure: why it could not be read.
+        prompts: That have it, by their places in the call.
+        below: The pieces after it.
+        following: For each token, those that come next in some prompt, with their log-probabilities.
+        likely: The most likely tokens after each token.
+        failure: Why it could not be read.
     """
 
     tokens: Ids
@@ -73,7 +73,7 @@ class ReadPrompt:
         logprobs: [T], NaN at the first.
         likely: [T + 1], () at the first; the last are those after the prompt.
         failure: None where it succeeded.
-        seconds: of the engine's steps for the pieces that this prompt is the first to have.
+        seconds: The seconds of the engine's steps for the pieces that this prompt is the first to have.
     """
 
     logprobs: tuple[float, ...]
@@ -86,8 +86,8 @@ class PromptReads:
     """The prompts of one call, which are read once.
 
     Args:
-        prompts: at least one token each.
-        top: most likely tokens to keep for each place.
+        prompts: At least one token each.
+        top: Most likely tokens to keep for each place.
     """
 
     def __init__(self, prompts: Sequence[Ids], top: int) -> None:

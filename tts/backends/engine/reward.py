@@ -20,10 +20,10 @@ class RewardModel:
     """A process model that scores steps.
 
     Args:
-        runner: of the model.
-        template: how paths are rendered for it.
-        render: turns a problem's prompt into its tokens; None: it reads the policy's own tokens.
-        rates: what its tokens cost. FLOPs of None are filled in from its parameters, prices of None from the policy's.
+        runner: The runner of the model.
+        template: How paths are rendered for it.
+        render: Turns a problem's prompt into its tokens; None: it reads the policy's own tokens.
+        rates: What its tokens cost. FLOPs of None are filled in from its parameters, prices of None from the policy's.
     """
 
     runner: Runner

@@ -91,8 +91,8 @@ class SchedulerLimits:
     """Limits of one step.
 
     Args:
-        rows: most rows under way.
-        tokens: most prefill tokens of a step, beside one for each row.
+        rows: Most rows under way.
+        tokens: Most prefill tokens of a step, beside one for each row.
     """
 
     rows: int
@@ -103,13 +103,13 @@ class Scheduler:
     """Chooses what each step feeds.
 
     Args:
-        tree: of the model.
-        limits: of a step.
-        stats: the counters to update.
-        failed: called with a job that can never run, after it has been removed.
+        tree: The tree of the model.
+        limits: The limits of a step.
+        stats: The counters to update.
+        failed: Called with a job that can never run, after it has been removed.
 
     Attributes:
-        running: jobs that are served, oldest first.
+        running: Jobs that are served, oldest first.
     """
 
     def __init__(

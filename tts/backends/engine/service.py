@@ -101,11 +101,11 @@ class Service:
     """Steps one or more models while there is work.
 
     Args:
-        runners: the models.
-        counters: of the backend.
+        runners: The models.
+        counters: The counters of the backend.
 
     Attributes:
-        gone: releases to run in the engine's thread; the finalizers of states append to it from any thread.
+        gone: Releases to run in the engine's thread; the finalizers of states append to it from any thread.
     """
 
     def __init__(self, runners: Sequence[Runner], counters: Counters) -> None:

@@ -27,20 +27,20 @@ class EngineStats:
     A problem is charged for its own calls only. What memory pressure adds, or sharing with other problems saves, is counted here.
 
     Args:
-        steps: forward passes.
-        rows: nodes they fed, summed.
-        rows_histogram: passes by number of tokens fed.
-        prefill_computed: tokens read (prompts, forced texts, scored texts, last tokens of rows), recomputed ones included.
-        prefill_reused: tokens of paths that had keys and values when work on them began.
-        recomputed: tokens read again after eviction, or for logits that were dropped.
-        decode_tokens: tokens drawn.
-        cancelled_tokens: those of rows that were cancelled.
-        flops_linear, flops_attention: of all tokens fed.
-        weight_bytes_read: passes times bytes of weights.
-        kv_read_actual, kv_read_unshared: bytes of keys and values that plans read, and what they would be without sharing.
-        kv_tokens_peak: most tokens ever held, in whole blocks.
-        parked: preemptions, by older work.
-        evictions: of nodes.
+        steps: Forward passes.
+        rows: Nodes they fed, summed.
+        rows_histogram: Passes by number of tokens fed.
+        prefill_computed: Tokens read (prompts, forced texts, scored texts, last tokens of rows), recomputed ones included.
+        prefill_reused: Tokens of paths that had keys and values when work on them began.
+        recomputed: Tokens read again after eviction, or for logits that were dropped.
+        decode_tokens: Tokens drawn.
+        cancelled_tokens: Those of rows that were cancelled.
+        flops_linear, flops_attention: Of all tokens fed.
+        weight_bytes_read: Passes times bytes of weights.
+        kv_read_actual, kv_read_unshared: Bytes of keys and values that plans read, and what they would be without sharing.
+        kv_tokens_peak: Most tokens ever held, in whole blocks.
+        parked: Preemptions, by older work.
+        evictions: The evictions of nodes.
     """
 
     steps: int = 0
@@ -64,11 +64,11 @@ class EngineStats:
         """Count one forward pass.
 
         Args:
-            decoder: the model.
-            planned: the step.
-            rows: nodes fed.
-            prefill: tokens read.
-            num_logits: tokens whose logits were computed.
+            decoder: The model.
+            planned: The step.
+            rows: Nodes fed.
+            prefill: Tokens read.
+            num_logits: Tokens whose logits were computed.
         """
         config, tokens, size = decoder.config, len(planned.plan.positions), decoder.kv_shape.bytes_per_token
         layers, head = decoder.products

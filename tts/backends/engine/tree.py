@@ -32,17 +32,17 @@ class KVNode:
     """A segment of a path. Only the tree changes it; `tokens` grow while its row is under way.
 
     Attributes:
-        place: its row in the tree's table, -1 once it was removed.
+        place: Its row in the tree's table, -1 once it was removed.
         parent: None for a root.
-        start: position of its first token.
-        handles: references of callers.
-        pins: running jobs that need it or a descendant.
-        children: nodes below it.
-        resident_children: those that hold keys and values.
-        num_blocks: its blocks.
-        computed: most tokens ever computed.
-        pieces: text that each token completed, after a prompt.
-        scores: readings of value heads, one a token.
+        start: Position of its first token.
+        handles: References of callers.
+        pins: Running jobs that need it or a descendant.
+        children: Nodes below it.
+        resident_children: Those that hold keys and values.
+        num_blocks: Its blocks.
+        computed: Most tokens ever computed.
+        pieces: Text that each token completed, after a prompt.
+        scores: Readings of value heads, one a token.
     """
 
     place: int
@@ -87,14 +87,14 @@ class KVTree:
     """Nodes over a block pool.
 
     Args:
-        pool: of the blocks.
+        pool: The pool of the blocks.
 
     Attributes:
-        clock: a count that callers advance; nodes are evicted in the order of their last use by it.
-        evictions: nodes evicted so far.
-        nodes: all that exist, by place.
-        root_gone: called with a removed root, if set.
-        table: the tree as arrays, for the planner.
+        clock: A count that callers advance; nodes are evicted in the order of their last use by it.
+        evictions: Nodes evicted so far.
+        nodes: All that exist, by place.
+        root_gone: Called with a removed root, if set.
+        table: The tree as arrays, for the planner.
     """
 
     def __init__(self, pool: BlockPool) -> None:

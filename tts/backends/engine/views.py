@@ -34,9 +34,9 @@ class ViewReadings:
     """The readings of a path, and their cost.
 
     Args:
-        readings: one a step.
-        computed, reused: tokens of this call; `prompt`: the computed tokens that are the prompt's.
-        seconds: of the engine's steps that it took part in.
+        readings: One a step.
+        computed, reused: Tokens of this call; `prompt`: the computed tokens that are the prompt's.
+        seconds: The seconds of the engine's steps that it took part in.
         failure: None where it succeeded.
     """
 
@@ -86,9 +86,9 @@ class View:
     """The steps that a process model has scored below one prompt.
 
     Args:
-        runner: of the process model.
-        template: how paths are rendered for it.
-        prompt: the prompt in its tokens.
+        runner: The runner of the process model.
+        template: How paths are rendered for it.
+        prompt: The prompt in its tokens.
     """
 
     def __init__(self, runner: Runner, template: StepTemplate, prompt: Sequence[int]) -> None:
@@ -102,7 +102,7 @@ class View:
         """Score a path's steps; `done` is called with the readings.
 
         Args:
-            steps: its pieces, in order.
+            steps: Its pieces, in order.
 
         Raises:
             PromptTooLong: the path passes the process model's context; nothing has been computed.

@@ -29,11 +29,11 @@ class Checkpoint:
     """The contents of a model's files.
 
     Args:
-        config: of the transformers library.
-        weights: by transformers' names.
-        tokenizer: of the transformers library.
-        generation: the generation settings, or None.
-        digest: a checksum of the exact weights before any cast.
+        config: The config of the transformers library.
+        weights: The weights by transformers' names.
+        tokenizer: The tokenizer of the transformers library.
+        generation: The generation settings, or None.
+        digest: A checksum of the exact weights before any cast.
     """
 
     config: Any

@@ -22,20 +22,20 @@ class PrefillJob:
     """Computes keys and values of a node's first `upto` tokens, and logits or hidden states of the last of them.
 
     Args:
-        node: the job owns one handle of it, which it releases at its end.
-        upto: number of its tokens. Ancestors without keys and values are computed first.
-        wanted: first token whose logits (or hidden states) are wanted; `upto`: none.
-        done: called with this job at its end; `failure` is set where it failed.
-        logits: whether logits are wanted; else hidden states.
-        take: called with them as they are computed, in place of `found`.
+        node: The job owns one handle of it, which it releases at its end.
+        upto: Number of its tokens. Ancestors without keys and values are computed first.
+        wanted: First token whose logits (or hidden states) are wanted; `upto`: none.
+        done: Called with this job at its end; `failure` is set where it failed.
+        logits: Whether logits are wanted; else hidden states.
+        take: Called with them as they are computed, in place of `found`.
 
     Attributes:
-        order: lower is older.
-        found: logits [tokens, V], or hidden states [tokens, K], in pieces.
-        at: first token whose result is still wanted.
-        seconds: of the steps that it took part in.
-        started: whether it was ever scheduled.
-        ready: whether all its ancestors have keys and values.
+        order: Lower is older.
+        found: Logits [tokens, V], or hidden states [tokens, K], in pieces.
+        at: First token whose result is still wanted.
+        seconds: The seconds of the steps that it took part in.
+        started: Whether it was ever scheduled.
+        ready: Whether all its ancestors have keys and values.
     """
 
     node: KVNode
@@ -71,16 +71,16 @@ class SampleJob:
     """Rows to sample after a node.
 
     Args:
-        rows: the request.
-        node: the job owns one handle of it.
-        text: state of the path's text.
-        ended: called with each row's end.
+        rows: The request.
+        node: The job owns one handle of it.
+        text: State of the path's text.
+        ended: Called with each row's end.
 
     Attributes:
-        order: lower is older.
+        order: Lower is older.
         logits: [V] after the node, once computed.
-        pending: whether they are being computed.
-        next_row: the first row that has not begun.
+        pending: Whether they are being computed.
+        next_row: The first row that has not begun.
     """
 
     rows: RowSet
@@ -119,8 +119,8 @@ class RowEnd:
 
     Args:
         state: None where it could not be made.
-        node: the end of its path, with one handle for the receiver; None where the path cannot be continued.
-        began: whether the row was under way.
+        node: The end of its path, with one handle for the receiver; None where the path cannot be continued.
+        began: Whether the row was under way.
     """
 
     job: SampleJob

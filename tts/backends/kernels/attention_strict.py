@@ -34,12 +34,12 @@ def attend(plan: AttentionPlan, queries: Floats, keys: Floats, values: Floats, o
     """Write what every query reads.
 
     Args:
-        plan: of this step.
+        plan: The plan of this step.
         queries: [H, T, G, d], rotated and scaled by d**-0.5.
         keys: [H, N, d, BLOCK], transposed within a block.
         values: [H, N, BLOCK, d]. Both float32, or the bits of halves as int16.
         out: [T, H, G, d], overwritten.
-        team: the threads that share the work.
+        team: The threads that share the work.
 
     Raises:
         ValueError: d is no multiple of 16.

@@ -126,8 +126,8 @@ class KernelLaunch(NamedTuple):
     """A step's work on the device, with room for its partial results; good for every layer of the step, one after the other.
 
     Args:
-        work: what was uploaded; its arrays are no longer read.
-        positions, items, blocks, slots, first_slots: the arrays of `work`, int32, on the device.
+        work: What was uploaded; its arrays are no longer read.
+        positions, items, blocks, slots, first_slots: The arrays of `work`, int32, on the device.
         partials: [S, H, G, d] float32.
         weights: [S, H, G] float32 base-2 log-sum-exp of each partial result; -1e30 where no key is seen. After `attend`, those of
             single results are there too.
@@ -172,10 +172,10 @@ def attend(
     """Write softmax attention of every query over the keys that it sees to `out`.
 
     Args:
-        plan: a plan, which is lowered and uploaded; or what `lower` or `upload` made of it, which saves that for later layers.
+        plan: A plan, which is lowered and uploaded; or what `lower` or `upload` made of it, which saves that for later layers.
         queries, keys, values, out: float16, bfloat16 or float32, on a GPU, or anywhere in Triton's interpreter; shapes in
             `tts.backends.kernels.attention`. Keys and values may have any strides.
-        split: most tokens of a run where `plan` is a plan; else what it was lowered with counts.
+        split: Most tokens of a run where `plan` is a plan; else what it was lowered with counts.
 
     Returns:
         The uploaded work, for the next layer.

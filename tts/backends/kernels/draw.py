@@ -56,8 +56,8 @@ def draw_rows(logits: NDArray[np.float32], request: DrawRequest, team: Team) -> 
 
     Args:
         logits: [L, V].
-        request: the rows.
-        team: the threads that share them.
+        request: The rows.
+        team: The threads that share them.
     """
     return draw_at(logits, request.rows, request.samplings, uniforms(request.streams, request.positions, request.words), team)
 

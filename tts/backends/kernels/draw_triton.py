@@ -92,7 +92,7 @@ def draw(
         streams: [R] int64: the 64 bits of each row's unsigned stream.
         positions: [R] int64; `word`: what the number is for.
         rows: [R] int64 the row of logits of each draw; None: L is R, each has its own.
-        kept: what the filters keep of each draw's row; None keeps all. The most likely token must be kept.
+        kept: What the filters keep of each draw's row; None keeps all. The most likely token must be kept.
     """
     num_draws, vocabulary = len(streams), logits.shape[1]
     device, num_blocks = logits.device, triton.cdiv(vocabulary, _BLOCK)

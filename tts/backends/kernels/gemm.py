@@ -46,9 +46,9 @@ def multiply(x: NDArray[np.float32], panels: NDArray[np.float32], out: NDArray[n
 
     Args:
         x: [M, K] contiguous, M at least 1.
-        panels: of `pack`.
+        panels: The panels of `pack`.
         out: [M, PANEL P] contiguous, overwritten.
-        team: the threads that share the panels.
+        team: The threads that share the panels.
     """
     cuts = team.cuts(len(panels), x.size * panels.shape[0] * PANEL)
     team.run(multiply_panels, [(x, panels, out, begin, end) for begin, end in cuts])

@@ -56,10 +56,10 @@ def multiply(x: NDArray[np.float32], panels: NDArray[np.int8], outputs: NDArray[
 
     Args:
         x: [M, K] contiguous, M at least 1.
-        panels: of `pack`.
+        panels: The panels of `pack`.
         outputs: [2, 16 P] scales and biases of the outputs.
         out: [M, 16 P], overwritten.
-        team: the threads that share the work.
+        team: The threads that share the work.
     """
     levels, steps = np.empty((len(x), 2 * panels.shape[1]), np.int16), np.empty(len(x), np.float32)
     team.run(round_rows, [(x, levels, steps, begin, end) for begin, end in team.cuts(len(x), x.size, worth=1 << 17)])

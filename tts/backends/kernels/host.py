@@ -56,7 +56,7 @@ class Team:
     """A few threads that share the rows of one kernel call.
 
     Args:
-        threads: number of threads, the calling one included; at least 1.
+        threads: Number of threads, the calling one included; at least 1.
     """
 
     def __init__(self, threads: int) -> None:

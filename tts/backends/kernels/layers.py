@@ -83,10 +83,10 @@ def rotate_write(
         cosines, sines: [context, d / 2].
         places: [T, 2] block and offset of each token.
         norms: [2, d] weights of the norms of queries and keys by head (Qwen3), or no rows.
-        eps: of these norms.
+        eps: The eps of these norms.
         keys: [H, N, d, BLOCK] and values: [H, N, BLOCK, d] of the layer: float32, or the bits of halves as int16, then at most 65,504.
         queries: [H, T, G, d], overwritten; scaled by d**-0.5.
-        begin, end: rows of this call.
+        begin, end: Rows of this call.
     """
     heads, _, group, size = queries.shape
     scale = f32(1.0 / math.sqrt(size))

@@ -30,9 +30,9 @@ class KernelWork(NamedTuple):
 
     Args:
         group: G
-        split: most tokens of a run.
-        narrow, wide: rows of a tile of either kind; a tile holds rows // G queries.
-        num_narrow: how many of the items are narrow; they stand first.
+        split: Most tokens of a run.
+        narrow, wide: Rows of a tile of either kind; a tile holds rows // G queries.
+        num_narrow: How many of the items are narrow; they stand first.
         positions: [T] absolute position of each query's token.
         items: [I, 5] first block, after the last block, first query, after the last query, first row of `slots`.
         blocks: [B', 3] number in the pool, position of the first key, keys held.
@@ -109,10 +109,10 @@ def lower(plan: AttentionPlan, *, group: int, split: int = 256, element_bytes: i
 
     Args:
         group: G, query heads of each key-value head, at least 1.
-        split: most tokens of a run, a multiple of BLOCK. A fixed length, never a number of parts: where a run is cut must not
+        split: Most tokens of a run, a multiple of BLOCK. A fixed length, never a number of parts: where a run is cut must not
             depend on the batch.
-        element_bytes: bytes of one number in the pool; 4 for float32.
-        strict: whether a query's runs and the kind of its tiles depend on its path alone: every node is a run of its own, whoever reads
+        element_bytes: Bytes of one number in the pool; 4 for float32.
+        strict: Whether a query's runs and the kind of its tiles depend on its path alone: every node is a run of its own, whoever reads
             it, and all tiles are narrow.
 
     Raises:

@@ -38,7 +38,7 @@ def add_norm(hidden: torch.Tensor, change: torch.Tensor | None, weight: torch.Te
         hidden: [T, K], contiguous.
         change: [T, K], contiguous, or None.
         weight: [K].
-        eps: added to the mean square.
+        eps: Added to the mean square.
     """
     rows, size = hidden.shape
     out = torch.empty_like(hidden)

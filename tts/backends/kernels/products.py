@@ -124,13 +124,13 @@ def write_loop(
     """Write the loop over depth: one load of each vector of b serves all rows, and every sum stays in a register.
 
     Args:
-        builder: of LLVM code.
-        c, a: address and row stride in floats.
-        b: pointers to its vectors at depth 0, and their stride. Halves are widened, which is exact.
-        rows: of a and c.
-        depth: at least 1.
-        add: whether c is added to, else overwritten.
-        each: writes what else is to be done at a depth, which it is given.
+        builder: The builder of LLVM code.
+        c, a: Address and row stride in floats.
+        b: Pointers to its vectors at depth 0, and their stride. Halves are widened, which is exact.
+        rows: The rows of a and c.
+        depth: At least 1.
+        add: Whether c is added to, else overwritten.
+        each: Writes what else is to be done at a depth, which it is given.
     """
     (to, to_stride), (of, of_stride), (starts, stride) = c, a, b
     pointer = VECTOR.as_pointer()
@@ -200,11 +200,11 @@ def dot_keys(
     """Compute c[rows, 16 * blocks] = a[rows, depth] @ keys of some blocks.
 
     Args:
-        c, c_stride: address and row stride in floats.
-        a: address of dense rows.
-        b: address of the pool's keys, each block [depth, 16], `step` numbers of `bytes_each` bytes apart: 4, or 2 for
+        c, c_stride: Address and row stride in floats.
+        a: Address of dense rows.
+        b: Address of the pool's keys, each block [depth, 16], `step` numbers of `bytes_each` bytes apart: 4, or 2 for
             halves.
-        numbers, apart: address of the first block's number (int64) and how far apart they are.
+        numbers, apart: Address of the first block's number (int64) and how far apart they are.
     """
     done = 0
     while done < blocks:
@@ -231,7 +231,7 @@ def add_values(
     """Compute c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors], from addresses and row strides in numbers.
 
     Args:
-        bytes_each: of a number of b: 4, or 2 for halves.
+        bytes_each: The bytes each of a number of b: 4, or 2 for halves.
     """
     done = 0
     while done < vectors:

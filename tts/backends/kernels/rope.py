@@ -27,12 +27,12 @@ def rope_reference(
     Args:
         qkv: [T, (H*G + 2*H) * d] of any float type: heads of queries, the G of one key-value head together; of keys; of values.
         positions: [T] whole numbers, rows of the tables.
-        tables: cosines and sines, each [context, d/2] float32 (float64 where qkv is).
-        places: the block that takes each token's key and value, and its row there, both [T] whole numbers. No two tokens have the
+        tables: Cosines and sines, each [context, d/2] float32 (float64 where qkv is).
+        places: The block that takes each token's key and value, and its row there, both [T] whole numbers. No two tokens have the
             same place, or which of them is kept is not defined.
         keys, values: [H, N, BLOCK, d] views of one layer of the pool, of any strides and float type; written to.
         norms: None, or weights [d] of the norms of queries and of keys.
-        eps: what is added to the mean square.
+        eps: What is added to the mean square.
 
     Returns:
         [H, T, G, d] contiguous, of qkv's type.

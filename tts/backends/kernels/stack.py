@@ -34,7 +34,7 @@ class Stack(NamedTuple):
     Args:
         attention_norm, feed_norm: [L, K].
         head_norms: [L, 2, d], or [L, 0, d].
-        qkv, out, gate_up, down: panels of each layer's product, as `gemm.pack` or `gemm_int8.pack` makes them, [L, P, ...].
+        qkv, out, gate_up, down: Panels of each layer's product, as `gemm.pack` or `gemm_int8.pack` makes them, [L, P, ...].
         qkv_bias, out_bias, gate_up_bias, down_bias: [L, N] or [L, 0]; with int8 panels [L, 2, N] scales and biases.
         cosines, sines: [context, d / 2].
     """
@@ -121,11 +121,11 @@ def pass_layers(
 
     Args:
         hidden: [T, K], changed in place.
-        positions, items, blocks: of the plan.
+        positions, items, blocks: Of the plan.
         places: [T, 2] block and offset of each token.
         keys: [L, H, N, d, BLOCK] and values: [L, H, N, BLOCK, d] of the pool.
-        stack: of the model.
-        eps: of its norms.
+        stack: The stack of the model.
+        eps: The eps of its norms.
         group: G.
         feed: F.
     """

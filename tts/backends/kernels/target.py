@@ -13,10 +13,10 @@ class Tiles(NamedTuple):
     """Products of 16 columns and more whose sums fit the registers.
 
     Args:
-        panel: vectors of 16 outputs of a panel of weights.
-        rows: most rows of such a panel.
-        narrow: most rows of one vector.
-        pair, wide: most rows of two and of four vectors; with more rows, fewer vectors are better.
+        panel: Vectors of 16 outputs of a panel of weights.
+        rows: Most rows of such a panel.
+        narrow: Most rows of one vector.
+        pair, wide: Most rows of two and of four vectors; with more rows, fewer vectors are better.
     """
 
     panel: int

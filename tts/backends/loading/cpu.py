@@ -19,8 +19,8 @@ def check_bfloat16(option: str, instead: str) -> None:
     """Check that bfloat16 can be had on this CPU.
 
     Args:
-        option: its name, for the error.
-        instead: what it may be.
+        option: Its name, for the error.
+        instead: What it may be.
 
     Raises:
         ConfigError: this CPU has no instructions for it.

@@ -11,9 +11,9 @@ def longest_path(config: Any, reader: str, hint: str) -> int:
     """Return the most tokens of a path: what positions allow, and within a window if the layers attend to one only.
 
     Args:
-        config: of the text model.
-        reader: the backend, for messages.
-        hint: what else reads such a model.
+        config: The config of the text model.
+        reader: The backend, for messages.
+        hint: What else reads such a model.
 
     Raises:
         ConfigError: a layer keeps another state than keys and values of the whole path, or the configuration names no longest path.

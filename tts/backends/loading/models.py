@@ -29,9 +29,9 @@ def load(record: ModelRecord, *, device: str, dtype: torch.dtype) -> LoadedModel
     """Load the model of a record.
 
     Args:
-        record: of a package's GGUF file, a shipped model, a folder, or a Hub name.
-        device: a torch device.
-        dtype: of the weights.
+        record: The record of a package's GGUF file, a shipped model, a folder, or a Hub name.
+        device: A torch device.
+        dtype: The dtype of the weights.
 
     Raises:
         ConfigError: the record has no weights, or they cannot be had or read.

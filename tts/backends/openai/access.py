@@ -28,17 +28,17 @@ class ServerAccess:
     """A model on a server, as its record describes it.
 
     Args:
-        url: of the server.
-        model: its name there; "": the only one.
-        key: sent with each request.
-        mode: how it is called; "auto": the best that works.
-        timeout_s: of a first reply.
+        url: The url of the server.
+        model: Its name there; "": the only one.
+        key: Sent with each request.
+        mode: How it is called; "auto": the best that works.
+        timeout_s: The seconds of a first reply.
         probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
-        query: of each request, as the record has it.
+        query: The query of each request, as the record has it.
         others: Urls of further servers of the same model. Where the first cannot be used at the start, the next one is.
-        probe_s: most seconds of a probe.
-        declared: capabilities that the record states; where there are any, nothing is probed.
-        extra: further members of every request, as JSON; "": none.
+        probe_s: Most seconds of a probe.
+        declared: Capabilities that the record states; where there are any, nothing is probed.
+        extra: Further members of every request, as JSON; "": none.
     """
 
     url: str
@@ -153,7 +153,7 @@ class ServerAccess:
         """Return the capabilities that a new probe finds. They are kept on disk where the probe was not stopped by its time limit.
 
         Args:
-            most_s: of the probe.
+            most_s: The seconds of the probe.
 
         Raises:
             ConfigError: as `tts.backends.openai.probe.probe_server`.

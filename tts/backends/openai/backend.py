@@ -58,21 +58,21 @@ class OpenAIBackend(Backend):
     rows are requested: every row reads its prompt and path, of which the server may reuse a cached part.
 
     Args:
-        capabilities: of the server.
-        key: sent with each request.
-        timeouts: of requests, and how many are in flight.
-        rates: what tokens cost.
-        context: most tokens of prompt and path; None: as the server reports it.
-        kept: the file of the capabilities, dropped when the server refuses what they promise; None: they are in none.
-        probe: called then, once, in a thread; what it returns replaces the capabilities. None: they stay.
-        thoughts: marks of its thoughts in its text; None: as the probe found them. A server that shows thoughts apart needs none.
-        others: base urls of further servers of the same model, to which calls go while the first one fails.
+        capabilities: The capabilities of the server.
+        key: Sent with each request.
+        timeouts: The timeouts of requests, and how many are in flight.
+        rates: What tokens cost.
+        context: Most tokens of prompt and path; None: as the server reports it.
+        kept: The file of the capabilities, dropped when the server refuses what they promise; None: they are in none.
+        probe: Called then, once, in a thread; what it returns replaces the capabilities. None: they stay.
+        thoughts: Marks of its thoughts in its text; None: as the probe found them. A server that shows thoughts apart needs none.
+        others: Base urls of further servers of the same model, to which calls go while the first one fails.
         prices_writes: Whether the rates state what writing to the server's cache costs.
         batch: Whether calls are answered from a book of replies, which batches bring, and not by the server.
 
     Attributes:
         book: The book of replies, with `batch`; None: it is not known yet.
-        errors: of all calls, by kind, those that a later try made good included.
+        errors: The errors of all calls, by kind, those that a later try made good included.
     """
 
     name = "openai"
@@ -150,15 +150,15 @@ class OpenAIBackend(Backend):
         """Return the backend of a model on a server, whose capabilities are kept on disk, else probed now.
 
         Args:
-            mode: how it is called: "tokens", "text", "continued chat", "chat"; "auto": the first of these that works.
-            served_as: the model's name on the server; "": the record's.
-            key_variable, key_file: of the key; "": `TTS_API_KEY`, or the file that `TTS_API_KEY_FILE` names, if there is one.
+            mode: How it is called: "tokens", "text", "continued chat", "chat"; "auto": the first of these that works.
+            served_as: The model's name on the server; "": the record's.
+            key_variable, key_file: Of the key; "": `TTS_API_KEY`, or the file that `TTS_API_KEY_FILE` names, if there is one.
             probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
-            probe_s: most seconds of the probe; what it has not found until then is not used, and nothing is kept.
-            concurrency, rpm, tpm, tries, connect_s, first_s, gap_s, call_s: as in `Timeouts`.
-            reasoning_effort: of every request ("low", "high"); "": none is sent.
-            chat_template_kwargs: of every request, as JSON or a mapping, such as {"enable_thinking": false}.
-            extra_body: other members of every request, as JSON or a mapping; what a search sets itself is refused.
+            probe_s: Most seconds of the probe; what it has not found until then is not used, and nothing is kept.
+            concurrency, rpm, tpm, tries, connect_s, first_s, gap_s, call_s: As in `Timeouts`.
+            reasoning_effort: Of every request ("low", "high"); "": none is sent.
+            chat_template_kwargs: The chat template kwargs of every request, as JSON or a mapping, such as {"enable_thinking": false}.
+            extra_body: Other members of every request, as JSON or a mapping; what a search sets itself is refused.
             batch: Whether batches answer the calls, at their prices (`usd_batch_in`, `usd_batch_out`); see `tts sample --batch`.
 
         Raises:

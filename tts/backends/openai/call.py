@@ -55,11 +55,11 @@ class ServerCall:
         full grant.
 
     Args:
-        indexes: of the rows.
-        limit: most tokens of prompt and path; None: not known.
-        lost: of earlier tries; None: this is the first.
-        below: a cap that the server refused; None: none.
-        request: in place of the rows' own, where its path is sent in another way.
+        indexes: The indexes of the rows.
+        limit: Most tokens of prompt and path; None: not known.
+        lost: Of earlier tries; None: this is the first.
+        below: A cap that the server refused; None: none.
+        request: The request in place of the rows' own, where its path is sent in another way.
     """
 
     def __init__(

@@ -24,46 +24,46 @@ class Capabilities:
     """Capabilities of a server for one model.
 
     Args:
-        root: base url of the API.
-        model: its name there.
-        served: the names of all models.
-        version: of the server, as it reports it.
-        owner: of the model, as the list of models states it; engines write their own names there.
-        mode: how it is called.
-        context: most tokens of prompt and path; None: not reported.
-        template: whether the server renders messages by the model's own template.
-        template_tokens: what that adds to a message.
-        cap_name: the parameter that limits a row.
-        streams: whether replies stream, with a report of their tokens.
-        usage: whether token counts are reported.
-        cached: whether reused tokens are.
-        logprobs: whether log-probabilities of the untempered distribution are given.
-        tops: whether those of the 20 most likely tokens are.
-        seeds: whether one seed gives one text.
-        seed_note: why seeds were not probed.
-        n: whether one call may ask for several continuations.
-        stops: whether a row ends after a stop text, which it includes.
-        neutral: parameters, with their values, that switch off the server's own changes to the distribution.
-        filters: whether top_k and min_p are obeyed.
-        filter_note: why that is not known.
-        tempers: whether temperatures other than 1 are accepted.
+        root: Base url of the API.
+        model: Its name there.
+        served: The names of all models.
+        version: The version of the server, as it reports it.
+        owner: The owner of the model, as the list of models states it; engines write their own names there.
+        mode: How it is called.
+        context: Most tokens of prompt and path; None: not reported.
+        template: Whether the server renders messages by the model's own template.
+        template_tokens: What that adds to a message.
+        cap_name: The parameter that limits a row.
+        streams: Whether replies stream, with a report of their tokens.
+        usage: Whether token counts are reported.
+        cached: Whether reused tokens are.
+        logprobs: Whether log-probabilities of the untempered distribution are given.
+        tops: Whether those of the 20 most likely tokens are.
+        seeds: Whether one seed gives one text.
+        seed_note: Why seeds were not probed.
+        n: Whether one call may ask for several continuations.
+        stops: Whether a row ends after a stop text, which it includes.
+        neutral: Parameters, with their values, that switch off the server's own changes to the distribution.
+        filters: Whether top_k and min_p are obeyed.
+        filter_note: Why that is not known.
+        tempers: Whether temperatures other than 1 are accepted.
         cuts: Whether a `top_p` below 1 is accepted.
         both: Whether a request may have a temperature and a `top_p`; otherwise the one that is not 1 is sent alone.
         penalties: Whether presence and frequency penalties are taken.
         biases: Whether `logit_bias` is taken.
-        reasoning: whether the model writes reasoning apart from its answer.
-        efforts: whether it takes `reasoning_effort`.
+        reasoning: Whether the model writes reasoning apart from its answer.
+        efforts: Whether it takes `reasoning_effort`.
         thought_limit: The field that limits a thought, of `tts.backends.openai.thinking.LIMITS`; "": none that holds.
         thought_switch: The field that leaves a thought out, of `SWITCHES` there; "": none that holds.
         thought_note: Why fields for thoughts were not probed, or are not known to hold; "": they were.
-        opened: whether the template opens a thought in the prompt, so that the model's text begins inside of it.
-        echo: whether completions show the log-probabilities of their prompts.
-        tools: whether chats take tools and give the calls apart from the text.
-        forms: whether chats decode under a JSON schema in `response_format`.
-        pictures: whether chats take pictures.
-        picture_tokens: the most input tokens of one; None: not known.
-        extra: further members of every request, as JSON; "": none.
-        limited: whether replies state rate limits; then few calls are in flight at first.
+        opened: Whether the template opens a thought in the prompt, so that the model's text begins inside of it.
+        echo: Whether completions show the log-probabilities of their prompts.
+        tools: Whether chats take tools and give the calls apart from the text.
+        forms: Whether chats decode under a JSON schema in `response_format`.
+        pictures: Whether chats take pictures.
+        picture_tokens: The most input tokens of one; None: not known.
+        extra: Further members of every request, as JSON; "": none.
+        limited: Whether replies state rate limits; then few calls are in flight at first.
     """
 
     root: str

@@ -24,7 +24,7 @@ def echoed(told: Any, ids: Sequence[int] = (), top: int = 0) -> Reply[PromptLogp
     """Return what a reply shows of its prompt. The token that the server generated is charged as input.
 
     Args:
-        ids: of the prompt, where they are known.
+        ids: The ids of the prompt, where they are known.
 
     Raises:
         ServerError: the reply is not valid, or does not report its tokens.

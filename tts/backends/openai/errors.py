@@ -80,11 +80,11 @@ class ServerError(Exception):
     """A call without a whole reply.
 
     Args:
-        kind: one word, counted in `Solution.failures`.
-        cause: one line.
-        again: whether the call cost nothing and may be sent again.
-        after_s: seconds that the server asked to wait first.
-        status: of a reply that is only an error; else 0.
+        kind: One word, counted in `Solution.failures`.
+        cause: One line.
+        again: Whether the call cost nothing and may be sent again.
+        after_s: Seconds that the server asked to wait first.
+        status: The status of a reply that is only an error; else 0.
     """
 
     def __init__(self, kind: str, cause: str, *, again: bool = False, after_s: float = 0.0, status: int = 0) -> None:
@@ -105,10 +105,10 @@ class Key:
     """An API key, which no message, `repr` or result shows.
 
     Args:
-        value: the key; "": none.
-        source: where it is from, for messages.
-        headers, query: of each request beside it, with secrets in place.
-        secrets: in them.
+        value: The key; "": none.
+        source: Where it is from, for messages.
+        headers, query: Of each request beside it, with secrets in place.
+        secrets: The secrets in them.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Key:
         """Return a text without the key, which may begin in the text before it, and what it withholds at its end, "" for most.
 
         Args:
-            cut: whether the text goes on later: then an end that may begin the key is withheld, and opens what follows.
+            cut: Whether the text goes on later: then an end that may begin the key is withheld, and opens what follows.
         """
         withheld = 0
         for secret in self._secrets:

@@ -54,15 +54,15 @@ class Timeouts:
     """Timeouts in seconds, the number of tries, and the requests in flight.
 
     Args:
-        concurrency: most requests in flight, at least 1; other rows wait. Fewer are in flight after refusals for load.
-        rpm, tpm: most requests, and most tokens (prompts included), in any minute; None: unlimited.
-        tries: of a call that the server refuses, at least 1.
-        connect_s: for a connection; the probe takes 3.5 s at most.
-        first_s: until a reply's first event.
-        gap_s: between two events.
-        call_s: for a whole call.
-        wait_s: most before the second try; doubled for each try, and drawn from 0 on (full jitter).
-        longest_wait_s: most before any try. A server that asks for more by Retry-After, or that could not be reached for so
+        concurrency: Most requests in flight, at least 1; other rows wait. Fewer are in flight after refusals for load.
+        rpm, tpm: Most requests, and most tokens (prompts included), in any minute; None: unlimited.
+        tries: The tries of a call that the server refuses, at least 1.
+        connect_s: The seconds for a connection; the probe takes 3.5 s at most.
+        first_s: Until a reply's first event.
+        gap_s: The seconds between two events.
+        call_s: The seconds for a whole call.
+        wait_s: Most before the second try; doubled for each try, and drawn from 0 on (full jitter).
+        longest_wait_s: Most before any try. A server that asks for more by Retry-After, or that could not be reached for so
             long, is not tried again.
 
     Raises:
@@ -173,19 +173,19 @@ class HttpClient:
     """Calls a server within one event loop.
 
     Args:
-        root: base url of the API.
-        key: sent with each request.
-        timeouts: of requests.
-        cautious: whether to begin with few calls in flight.
-        others: base urls of further servers of the same model, to which calls go while this one fails.
+        root: Base url of the API.
+        key: Sent with each request.
+        timeouts: The timeouts of requests.
+        cautious: Whether to begin with few calls in flight.
+        others: Base urls of further servers of the same model, to which calls go while this one fails.
 
     Attributes:
-        gate: limits the calls at once; the caller acquires it.
-        contradicted: called with the cause where the server breaks what its capabilities promise.
-        renewed: awaited with the cause and a request that was refused so; returns how to send it again, or None.
-        errors: of every try, by kind, those that a later try made good included.
-        estimates: rows that were charged by an estimate, by its cause.
-        cache_writes: tokens that servers reported as written to a cache.
+        gate: Limits the calls at once; the caller acquires it.
+        contradicted: Called with the cause where the server breaks what its capabilities promise.
+        renewed: Awaited with the cause and a request that was refused so; returns how to send it again, or None.
+        errors: The errors of every try, by kind, those that a later try made good included.
+        estimates: Rows that were charged by an estimate, by its cause.
+        cache_writes: Tokens that servers reported as written to a cache.
         longest: Tokens of the longest row that was reported.
     """
 
@@ -211,9 +211,9 @@ class HttpClient:
         Returns: the error of the last try that was refused, as "kind: cause"; "" if none was.
 
         Args:
-            path: below the root, or a whole url.
-            stream, position: the address of the random waits, so that rows are not sent again all at once.
-            tokens: that the call is expected to take, prompt included.
+            path: Below the root, or a whole url.
+            stream, position: The address of the random waits, so that rows are not sent again all at once.
+            tokens: That the call is expected to take, prompt included.
 
         Raises:
             ServerError: there is no whole reply after all tries.

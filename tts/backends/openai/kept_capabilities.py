@@ -33,7 +33,7 @@ class KeptCapabilities:
     """A file that keeps what a probe found out about a model on a server.
 
     Args:
-        path: of the file, which may be missing: `read` then returns None.
+        path: The path of the file, which may be missing: `read` then returns None.
     """
 
     path: Path

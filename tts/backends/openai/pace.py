@@ -22,12 +22,12 @@ class Gate:
     refusal a part of one: the limit then grows by one for each round of calls.
 
     Args:
-        most: calls in flight, at least 1.
-        cautious: whether to begin with few.
+        most: Calls in flight, at least 1.
+        cautious: Whether to begin with few.
 
     Attributes:
-        limit: calls that may be in flight now.
-        cuts: times that it was halved.
+        limit: Calls that may be in flight now.
+        cuts: Times that it was halved.
     """
 
     def __init__(self, most: int, *, cautious: bool = False) -> None:
@@ -94,7 +94,7 @@ class RequestMeter:
     """Spreads requests and tokens over time.
 
     Args:
-        rpm, tpm: most requests, and most tokens, in any 60 seconds; None: unlimited. A request of more than `tpm` tokens goes alone.
+        rpm, tpm: Most requests, and most tokens, in any 60 seconds; None: unlimited. A request of more than `tpm` tokens goes alone.
     """
 
     def __init__(self, rpm: int | None, tpm: int | None) -> None:

@@ -89,11 +89,11 @@ def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
     """Return the capabilities of a server for a model.
 
     Args:
-        model: its name there; "": the only one that is served.
-        mode: how it is called; "auto": the best mode that works.
-        timeout_s: of its first reply.
-        told: called with what the probe spent, also where it fails after its first reply.
-        extra: further members of every request, as JSON; "": none.
+        model: Its name there; "": the only one that is served.
+        mode: How it is called; "auto": the best mode that works.
+        timeout_s: The seconds of its first reply.
+        told: Called with what the probe spent, also where it fails after its first reply.
+        extra: Further members of every request, as JSON; "": none.
         most_s: of the whole probe; what it has not found until then is taken as absent, and where not even that, plain chat is assumed.
         begun: Called once the server is reached, before the requests that take time.
 
@@ -130,7 +130,7 @@ class _Probe:
     """The requests of a probe, to one server that serves the model.
 
     Attributes:
-        whole: whether every request of the probe was made in time.
+        whole: Whether every request of the probe was made in time.
     """
 
     def __init__(self, client: ProbeClient, entry: Mapping[str, Any], served: tuple[str, ...], extra: str) -> None:

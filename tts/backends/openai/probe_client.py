@@ -34,18 +34,18 @@ class ProbeClient:
     """Sends requests one after another, each in a thread of its own. A thread that hangs, as name resolution may, is left behind.
 
     Args:
-        root: base url of the API.
-        key: sent with each request.
-        timeout_s: of a reply that no model writes; replies of a model have thirty times as long.
-        ends: reading of `time.monotonic` from which `ProbeEnded` is raised in place of any reply.
+        root: Base url of the API.
+        key: Sent with each request.
+        timeout_s: The seconds of a reply that no model writes; replies of a model have thirty times as long.
+        ends: Reading of `time.monotonic` from which `ProbeEnded` is raised in place of any reply.
 
     Attributes:
-        denied: the last reply of status 401 or 403.
+        denied: The last reply of status 401 or 403.
         refusal: The last refusal; None: there was none.
         cached: Whether a reply reported cached tokens.
-        limited: whether a reply stated rate limits.
-        requests: that were sent.
-        tokens: that replies reported, of prompts and texts.
+        limited: Whether a reply stated rate limits.
+        requests: That were sent.
+        tokens: That replies reported, of prompts and texts.
     """
 
     def __init__(self, root: str, key: Key, timeout_s: float, ends: float = math.inf) -> None:

@@ -32,7 +32,7 @@ def reached(
     Some servers list no models. A model that is named is then looked for by a request for chat.
 
     Args:
-        model: its name; "": the only one that is served.
+        model: Its name; "": the only one that is served.
 
     Raises:
         ConfigError: the server cannot be used, or has no such model. EngineError: it cannot serve now.

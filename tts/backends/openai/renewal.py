@@ -15,10 +15,10 @@ class Renewal:
     """Probes a server again, once, in a thread, when it breaks what its capabilities promise.
 
     Args:
-        root: base url of the API, for messages.
-        kept: the file of the capabilities, which is dropped; None: they are in none.
-        probe: returns new capabilities; None: there is no second probe.
-        found: called with them, in the event loop.
+        root: Base url of the API, for messages.
+        kept: The file of the capabilities, which is dropped; None: they are in none.
+        probe: Returns new capabilities; None: there is no second probe.
+        found: Called with them, in the event loop.
     """
 
     def __init__(

@@ -50,17 +50,17 @@ class Choice:
     """One continuation, as far as it has been received.
 
     Attributes:
-        pieces: its texts, in order.
-        ids, logprobs, tokens: of its tokens, as far as the server shows them; `tokens`: their texts.
+        pieces: Its texts, in order.
+        ids, logprobs, tokens: Of its tokens, as far as the server shows them; `tokens`: their texts.
         tops: Log-probabilities of the most likely tokens at each place; [] where they are not known.
         top_texts: The texts of these tokens; "" for one that is not named.
-        finish: why it ended: "stop", "length", "content_filter", or a reason of the server's own; "": it has not ended.
-        contents: number of texts, empty ones included.
-        thoughts: its reasoning content, in pieces.
-        reasoned: whether it has reasoning, shown as a text or not.
-        calls: calls of tools, the name and the pieces of the arguments of each, by its index.
-        refused: whether the server reports a refusal of the model.
-        half: the first surrogate of a character that has not arrived.
+        finish: Why it ended: "stop", "length", "content_filter", or a reason of the server's own; "": it has not ended.
+        contents: Number of texts, empty ones included.
+        thoughts: Its reasoning content, in pieces.
+        reasoned: Whether it has reasoning, shown as a text or not.
+        calls: Calls of tools, the name and the pieces of the arguments of each, by its index.
+        refused: Whether the server reports a refusal of the model.
+        half: The first surrogate of a character that has not arrived.
     """
 
     pieces: list[str] = field(default_factory=list[str])
@@ -102,9 +102,9 @@ class ReportedUsage:
     """Token counts that a server reports for a call.
 
     Args:
-        prompt, generated: tokens; `generated` includes reasoning.
-        cached: of `prompt`; None: not reported.
-        reasoning: of `generated`.
+        prompt, generated: Tokens; `generated` includes reasoning.
+        cached: Of `prompt`; None: not reported.
+        reasoning: Of `generated`.
         written: Tokens of `prompt` that were written to a cache, for which some servers ask a higher price.
     """
 
@@ -119,13 +119,13 @@ class ServerReply:
     """The events of one call, parsed.
 
     Args:
-        count: choices that were requested.
+        count: Choices that were requested.
 
     Attributes:
-        choices: by index.
-        usage: the last valid token counts, or None.
-        doubted: whether the last counts were not valid.
-        events: number of events.
+        choices: The choices by index.
+        usage: The last valid token counts, or None.
+        doubted: Whether the last counts were not valid.
+        events: Number of events.
     """
 
     def __init__(self, count: int) -> None:

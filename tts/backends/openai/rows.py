@@ -17,7 +17,7 @@ class ServerHandle:
     """A path: its tokens, prompt included, where the server takes them; else its text after the prompt.
 
     Args:
-        carry: text that opens the continuation: of the last token beyond a step's end, or what may be the begin of a key.
+        carry: Text that opens the continuation: of the last token beyond a step's end, or what may be the begin of a key.
     """
 
     prompt: Prompt

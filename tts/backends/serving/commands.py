@@ -47,9 +47,9 @@ class ServerLaunch:
     """A server to start.
 
     Args:
-        command: the command without host and port.
-        health: the path that answers 200 when the server is ready.
-        environment: variables in addition to those of this process.
+        command: The command without host and port.
+        health: The path that answers 200 when the server is ready.
+        environment: Variables in addition to those of this process.
     """
 
     command: tuple[str, ...]
@@ -124,9 +124,9 @@ def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str
     """Return the launch of a server of a model.
 
     Args:
-        record: the record of the model.
-        location: the location of its files, from `readable`.
-        python: the Python of an environment in which vLLM or llama.cpp is installed.
+        record: The record of the model.
+        location: The location of its files, from `readable`.
+        python: The Python of an environment in which vLLM or llama.cpp is installed.
 
     Raises:
         ConfigError: the engine is not installed there, or does not run this model.

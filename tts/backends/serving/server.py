@@ -44,9 +44,9 @@ def serving(wanted: ServerLaunch, log: Path, wait_s: float, *, host: str = "127.
     """Start a server, yield it when it is ready, and end it at the end of the block.
 
     Args:
-        log: the file of its output.
-        wait_s: most seconds until it is ready.
-        host, port: where it listens; port 0: any free port.
+        log: The file of its output.
+        wait_s: Most seconds until it is ready.
+        host, port: Where it listens; port 0: any free port.
 
     Raises:
         ConfigError: there is no such host here, or the port is in use. EngineError: the server ended, or took longer.

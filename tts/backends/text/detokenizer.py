@@ -21,10 +21,10 @@ class Detokenizer:
         decoding of its tokens, wherever the path was cut into rows.
 
     Args:
-        decode: turns token ids into text, ends of sequence into "".
-        ids: tokens of the path so far.
-        start: index of the first token of context.
-        read: number of tokens whose text has been emitted. Both are as an earlier detokenizer of this path left them.
+        decode: Turns token ids into text, ends of sequence into "".
+        ids: Tokens of the path so far.
+        start: Index of the first token of context.
+        read: Number of tokens whose text has been emitted. Both are as an earlier detokenizer of this path left them.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], ids: Sequence[int], start: int, read: int) -> None:

@@ -31,8 +31,8 @@ class Renderer:
     """Turns prompts and texts into token ids, and ids into text.
 
     Args:
-        tokenizer: of the transformers library.
-        eos: ids that end a sequence; they decode to "".
+        tokenizer: The tokenizer of the transformers library.
+        eos: Ids that end a sequence; they decode to "".
     """
 
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
@@ -66,7 +66,7 @@ class Renderer:
         """Return the marks of the model's thoughts: those of its record, else known ones that its chat template has; None: neither.
 
         Args:
-            given: of the record.
+            given: The given of the record.
         """
         template = str(getattr(self._tokenizer, "chat_template", None) or "")
         marks = given or next((one for one in _KNOWN if one.close.strip() in template), None)

@@ -16,9 +16,9 @@ class PathText(NamedTuple):
     """The state of a path's text, from which its continuation is detokenized.
 
     Args:
-        tail: its last tokens, those that the next token's text depends on.
-        read: number of them whose text has been emitted.
-        carry: text of its last token that opens its continuation.
+        tail: Its last tokens, those that the next token's text depends on.
+        read: Number of them whose text has been emitted.
+        carry: Text of its last token that opens its continuation.
     """
 
     tail: tuple[int, ...]
@@ -36,17 +36,17 @@ class RowState:
     """A row under way.
 
     Args:
-        rows: the request's rows.
-        index: of the row.
-        before: state of its path's text.
-        length: tokens of its path.
-        decode: turns token ids into text.
-        eos: ids that end a row.
-        context: most tokens of a path.
+        rows: The request's rows.
+        index: The index of the row.
+        before: State of its path's text.
+        length: Tokens of its path.
+        decode: Turns token ids into text.
+        eos: Ids that end a row.
+        context: Most tokens of a path.
 
     Attributes:
-        ids, logprobs, spreads, sampling_logprobs, pieces: of its new tokens, and the text that each completed.
-        seconds: model time so far.
+        ids, logprobs, spreads, sampling_logprobs, pieces: Of its new tokens, and the text that each completed.
+        seconds: Model time so far.
     """
 
     def __init__(

@@ -33,9 +33,9 @@ class StopScanner:
     A stop text may begin in the text before the row, since a cap may cut a row inside one.
 
     Args:
-        stop: the conditions.
-        before: the text of the path before this row, after the prompt.
-        carry: of the parent's last token.
+        stop: The conditions.
+        before: The text of the path before this row, after the prompt.
+        carry: The carry of the parent's last token.
     """
 
     def __init__(self, stop: StopCondition, before: str, carry: str) -> None:
@@ -85,7 +85,7 @@ def is_asked(last: int, end: int) -> bool:
     """Whether `StopCondition.finished` is asked at a boundary: at all in the first 65,536 characters, then at 256 in each doubling.
 
     Args:
-        last, end: characters of the path up to the boundary before, and up to this one.
+        last, end: Characters of the path up to the boundary before, and up to this one.
     """
     coarse = max(0, end.bit_length() - 8)
     return end <= _ALL_ASKED or last >> coarse != end >> coarse

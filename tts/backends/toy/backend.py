@@ -52,7 +52,7 @@ class ToyBackend(Backend):
     """The toy model as a backend: every capability but hidden states, exact log-probabilities, no context limit.
 
     Args:
-        language: the distribution of its texts.
+        language: The distribution of its texts.
     """
 
     name = "toy"

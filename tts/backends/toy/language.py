@@ -41,12 +41,12 @@ class ToyLanguage:
     """The distribution of the toy model.
 
     Args:
-        accuracy: probability in [0, 1] that a step's result is right.
+        accuracy: Probability in [0, 1] that a step's result is right.
         slips: (offset, share) of wrong results; shares sum to 1, offsets are distinct and not 0.
-        mute: probability in [0, 1] that a solution ends without an answer.
-        thoughts: whether it thinks.
-        again: probability in [0, 1) of another round at the end of one.
-        better: factor in [0, 1] of the error's probability in each round, from the round before.
+        mute: Probability in [0, 1] that a solution ends without an answer.
+        thoughts: Whether it thinks.
+        again: Probability in [0, 1) of another round at the end of one.
+        better: Factor in [0, 1] of the error's probability in each round, from the round before.
     """
 
     accuracy: float = 0.8
@@ -69,7 +69,7 @@ class ToyLanguage:
         """Return the distribution of one result: (offset from the right one, probability), the right one first.
 
         Args:
-            round_: of a thought, from 0; errors become rarer with it.
+            round_: The round of a thought, from 0; errors become rarer with it.
         """
         wrong = (1 - self.accuracy) * self.better**round_
         return ((0, 1 - wrong), *((offset, wrong * share) for offset, share in self.slips))
@@ -78,7 +78,7 @@ class ToyLanguage:
         """Return the exact probability of each answer to a sum at temperature 1; None is no answer.
 
         Args:
-            round_: the last round of a thought, from 0.
+            round_: The last round of a thought, from 0.
         """
         first, steps = read_sum(problem)
         distribution: dict[int, float] = {first: 1.0}

@@ -71,13 +71,13 @@ class TransformersBackend(StateBackend[CachedPath]):
         the next call; it was counted when it was opened, appended or generated, and is not counted again.
 
     Args:
-        model: a decoder-only model; it is switched to evaluation and to eager attention.
-        tokenizer: its (fast) tokenizer.
-        name: the backend's name.
-        identity: what results depend on; None: a checksum of the weights, dtype and device.
-        rates: cost of a token; FLOPs are filled in from the model where they are None.
-        max_rows: most rows under way at once, at least 1; others wait.
-        thoughts: marks of its thoughts; None: those of its chat template.
+        model: A decoder-only model; it is switched to evaluation and to eager attention.
+        tokenizer: Its (fast) tokenizer.
+        name: The backend's name.
+        identity: What results depend on; None: a checksum of the weights, dtype and device.
+        rates: Cost of a token; FLOPs are filled in from the model where they are None.
+        max_rows: Most rows under way at once, at least 1; others wait.
+        thoughts: Marks of its thoughts; None: those of its chat template.
 
     Raises:
         ConfigError: the model has layers whose state is not keys and values of the whole path; or `max_rows` is below 1.
@@ -133,10 +133,10 @@ class TransformersBackend(StateBackend[CachedPath]):
         """Load a model by its record.
 
         Args:
-            record: with weights in a package, a folder or on the Hub.
-            device: a torch device; None: "cuda" where there is one, else "cpu".
+            record: The record with weights in a package, a folder or on the Hub.
+            device: A torch device; None: "cuda" where there is one, else "cpu".
             dtype: "float32", "bfloat16" (a CPU needs instructions for it) or "float16"; None: float32 on a CPU, bfloat16 elsewhere.
-            max_rows: see the class.
+            max_rows: See the class.
 
         Raises:
             ConfigError: the model cannot be had, is of a kind that this backend cannot run, an option is not valid, or the

@@ -29,7 +29,7 @@ class CausalModel:
         calls, and a row reads one token a pass. So a row's bits do not depend on other rows. Attention is transformers' "eager" one.
 
     Args:
-        model: any decoder-only model whose layers attend to the whole path, or to a window that `context` keeps paths within.
+        model: Any decoder-only model whose layers attend to the whole path, or to a window that `context` keeps paths within.
             It is switched to evaluation and eager attention.
 
     Raises:
@@ -55,9 +55,9 @@ class CausalModel:
         """Read tokens after a state.
 
         Args:
-            state: keys and values of the tokens before, in order.
-            ids: at least one token.
-            logits: for how many of the last tokens to return logits.
+            state: Keys and values of the tokens before, in order.
+            ids: At least one token.
+            logits: The logits for how many of the last tokens to return logits.
 
         Returns:
             The keys and values of `ids`, and the logits [logits, V].

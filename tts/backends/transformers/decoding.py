@@ -21,9 +21,9 @@ class CachedPath:
     """The state of a path, from which it is continued.
 
     Args:
-        ids: its tokens, the prompt's included.
-        state: keys and values of all of them but the last, in pieces that paths share.
-        text: state of its text.
+        ids: Its tokens, the prompt's included.
+        state: Keys and values of all of them but the last, in pieces that paths share.
+        text: State of its text.
     """
 
     ids: tuple[int, ...]
@@ -59,10 +59,10 @@ class RowDecoder:
     """Decodes rows until they end.
 
     Args:
-        model: the model.
-        decode: turns token ids into text, ends of sequence into "".
-        eos: ids that end a row.
-        max_rows: most rows under way at once; others wait, in order.
+        model: The model.
+        decode: Turns token ids into text, ends of sequence into "".
+        eos: Ids that end a row.
+        max_rows: Most rows under way at once; others wait, in order.
     """
 
     def __init__(self, model: CausalModel, decode: Callable[[Sequence[int]], str], eos: frozenset[int], *, max_rows: int) -> None:
@@ -75,9 +75,9 @@ class RowDecoder:
         """Decode rows until they end. A row that fails ends alone.
 
         Args:
-            requests: of the first rows.
-            more: returns, after each turn, requests whose rows join.
-            ended: called for each row as soon as it ends.
+            requests: The requests of the first rows.
+            more: Returns, after each turn, requests whose rows join.
+            ended: Called for each row as soon as it ends.
         """
         waiting: deque[tuple[RowSet, int, CachedPath]] = deque()
         running: list[_Running] = []

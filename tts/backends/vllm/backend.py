@@ -78,14 +78,14 @@ class VLLMBackend(RenderingBackend):
         prompt log-probabilities.
 
     Args:
-        engine: of the model.
-        renderer: between text and tokens.
-        context: most tokens of prompt and path.
-        vocab: size of the vocabulary.
-        identity: what results depend on.
-        streams: whether rows obey their streams whatever the batch.
-        rates: of a token.
-        kv_bytes_per_token: size of one token's state; None: not known.
+        engine: The engine of the model.
+        renderer: The renderer between text and tokens.
+        context: Most tokens of prompt and path.
+        vocab: Size of the vocabulary.
+        identity: What results depend on.
+        streams: Whether rows obey their streams whatever the batch.
+        rates: The rates of a token.
+        kv_bytes_per_token: Size of one token's state; None: not known.
     """
 
     name = "vllm"

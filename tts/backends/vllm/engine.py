@@ -55,14 +55,14 @@ class VLLMEngine:
     """A model in vLLM.
 
     Args:
-        arguments: of vLLM's `AsyncEngineArgs`.
-        lora: the folder of an adapter for every request; None: none.
+        arguments: The arguments of vLLM's `AsyncEngineArgs`.
+        lora: The folder of an adapter for every request; None: none.
 
     Attributes:
-        context: most tokens of prompt and path.
-        dtype: of the weights
-        itemsize: its bytes.
-        version: of vLLM.
+        context: Most tokens of prompt and path.
+        dtype: The dtype of the weights
+        itemsize: Its bytes.
+        version: The version of vLLM.
 
     Raises:
         MissingDependency, ConfigError: vLLM is missing, or does not start with these.
@@ -104,9 +104,9 @@ class VLLMEngine:
         """Yield vLLM's outputs for a prompt, in the engine's loop. Closing the generator early ends the request.
 
         Args:
-            ids: of the prompt.
-            streams: whether tokens arrive as they are generated, else all at the end.
-            settings: of vLLM's `SamplingParams`.
+            ids: The ids of the prompt.
+            streams: Whether tokens arrive as they are generated, else all at the end.
+            settings: The settings of vLLM's `SamplingParams`.
 
         Raises:
             EngineError: vLLM failed, or refused the request.
@@ -128,7 +128,7 @@ class VLLMEngine:
         """Return the outputs of a pooling model for a prompt, before any activation, in the engine's loop.
 
         Args:
-            ids: of the prompt.
+            ids: The ids of the prompt.
             task: "token_classify" gives a row for each token, "classify" those of the last.
 
         Raises:

@@ -23,9 +23,9 @@ class ModelFiles:
     """What a model's files contain, without the weights.
 
     Args:
-        config, generation, tokenizer: of the transformers library; there may be no generation settings.
-        weights: a checksum, or their location.
-        parameters: number of weights; None: not known.
+        config, generation, tokenizer: Of the transformers library; there may be no generation settings.
+        weights: A checksum, or their location.
+        parameters: Number of weights; None: not known.
     """
 
     config: Any

@@ -57,11 +57,11 @@ def load_parts(
     Args:
         dtype: "auto" (the model's own), "float32", "bfloat16" (a CPU needs instructions for it) or "float16"; None: float32 on a CPU,
             "auto" elsewhere.
-        kv_gib: memory for keys and values, in GiB; None: 2 on a CPU, what vLLM finds free elsewhere.
-        max_rows: most rows under way at once; None: vLLM's choice.
-        devices: number that shares the model (tensor parallelism).
-        eager: whether nothing is compiled; None: True on a CPU, where compiling takes minutes.
-        lora: the folder of a LoRA adapter; None: none.
+        kv_gib: Memory for keys and values, in GiB; None: 2 on a CPU, what vLLM finds free elsewhere.
+        max_rows: Most rows under way at once; None: vLLM's choice.
+        devices: Number that shares the model (tensor parallelism).
+        eager: Whether nothing is compiled; None: True on a CPU, where compiling takes minutes.
+        lora: The folder of a LoRA adapter; None: none.
 
     Raises:
         ConfigError: the model cannot be had, vLLM does not run it, or an option is not valid.
@@ -104,8 +104,8 @@ def pooling_engine(record: ModelRecord, overrides: dict[str, Any], pooler: dict[
     """Return a reward model in vLLM, for `VLLMEngine.pooled`.
 
     Args:
-        overrides: of the model's configuration.
-        pooler: settings of vLLM's pooler; {}: its own.
+        overrides: The overrides of the model's configuration.
+        pooler: Settings of vLLM's pooler; {}: its own.
 
     Raises:
         ConfigError, MissingDependency: as `load_parts`.

@@ -41,12 +41,12 @@ class ReplaySettings:
     """The parameters of a replay.
 
     Args:
-        sizes: limits of a run.
-        unit: of them: samples, or tokens including verifier tokens.
-        first: only the first samples, in the order of drawing.
-        draws: random subsets of a pool, where needed.
-        seed: of the subsets.
-        shared: whether `auto` divides the sum of all problems' sizes.
+        sizes: Limits of a run.
+        unit: The unit of them: samples, or tokens including verifier tokens.
+        first: Only the first samples, in the order of drawing.
+        draws: Random subsets of a pool, where needed.
+        seed: Of the subsets.
+        shared: Whether `auto` divides the sum of all problems' sizes.
     """
 
     sizes: tuple[int, ...]
@@ -107,7 +107,7 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
     """Return the means of one pool at each size.
 
     Args:
-        plan: with its selection; or what is counted without one.
+        plan: The plan with its selection; or what is counted without one.
 
     Raises:
         ConfigError: the plan needs a score that was not recorded.

@@ -49,10 +49,10 @@ class Gain:
     """How much cheaper a curve reaches an accuracy than another curve.
 
     Args:
-        accuracy: at which they are compared.
-        cost, base_cost: of each curve at it.
+        accuracy: At which they are compared.
+        cost, base_cost: Of each curve at it.
         ratio: base_cost over cost, with an interval over problems: 2 means half the cost.
-        at_least: the cheapest point of the curve already has that accuracy, so the true ratio may be larger.
+        at_least: The cheapest point of the curve already has that accuracy, so the true ratio may be larger.
     """
 
     accuracy: float
@@ -70,8 +70,8 @@ def gain(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator, accu
         as measured.
 
     Args:
-        axis: a name in `AXES`.
-        accuracy: to compare at; None: the highest that both reach, in each resample anew.
+        axis: A name in `AXES`.
+        accuracy: To compare at; None: the highest that both reach, in each resample anew.
 
     Returns:
         None where one of the curves never reaches the accuracy, or it is 0, which costs nothing.
@@ -127,9 +127,9 @@ class Crossing:
     """A cost at which the better of two curves changes.
 
     Args:
-        cost: where the lines cross.
-        rises: whether the curve is above the base from there on.
-        clear: whether, on each side up to the next crossing, some difference is clear of 0 by its interval.
+        cost: Where the lines cross.
+        rises: Whether the curve is above the base from there on.
+        clear: Whether, on each side up to the next crossing, some difference is clear of 0 by its interval.
     """
 
     cost: float
@@ -173,7 +173,7 @@ def compare(curves: Sequence[Curve], base: str, axis: str, *, rng: np.random.Gen
     """Return every curve compared with the base in its data set and group. Oracles are left out.
 
     Args:
-        base: a label, or a strategy. Of several curves of the strategy, each curve is compared with the most similar one: first by its
+        base: A label, or a strategy. Of several curves of the strategy, each curve is compared with the most similar one: first by its
             limits, then by model, verifier and setting.
 
     Raises:

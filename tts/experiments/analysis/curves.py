@@ -36,9 +36,9 @@ class Axis:
     """A cost that accuracy is drawn against.
 
     Args:
-        title: of the axis.
-        unit: as written after a number.
-        of: reads it from a usage; None: unknown.
+        title: The title of the axis.
+        unit: As written after a number.
+        of: Reads it from a usage; None: unknown.
     """
 
     title: str
@@ -68,19 +68,19 @@ class Curve:
     """One line of a figure: a strategy at several budgets, on the same problems.
 
     Args:
-        label: in legends.
-        dataset, model, verifier: what it was measured with; verifier "none": there is none.
-        costs: by name in `AXES`, the mean cost of a problem at each point, [B]. Unknown axes are left out.
-        accuracy: at each point, with an interval over problems (`accuracies`).
+        label: The label in legends.
+        dataset, model, verifier: What it was measured with; verifier "none": there is none.
+        costs: The costs by name in `AXES`, the mean cost of a problem at each point, [B]. Unknown axes are left out.
+        accuracy: At each point, with an interval over problems (`accuracies`).
         shares: [B, P], the share of a problem's seeds that were right at a point; NaN: it was not run there.
         problems: [P], their ids. Curves are compared on the ids that they share.
-        seeds: of the runs, or of the recorded pools.
+        seeds: The seeds of the runs, or of the recorded pools.
         kind: "live": each point is a run. "replayed": points are computed from recorded samples.
         role: "uniform", "allocator" and "oracle" are drawn as reference lines.
-        group: the panel that it is drawn in.
-        failed: runs that failed and are in no point.
-        strategy: its text, where the label says more.
-        units, setting: distinguish curves of the same strategy, model and verifier: limits of its budgets; see `Cell`.
+        group: The panel that it is drawn in.
+        failed: Runs that failed and are in no point.
+        strategy: Its text, where the label says more.
+        units, setting: Distinguish curves of the same strategy, model and verifier: limits of its budgets; see `Cell`.
     """
 
     label: str
@@ -237,9 +237,9 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
     equally many samples, measure one thing: they are one point.
 
     Args:
-        results: of any data sets, models and settings. Different ones are never averaged.
-        rng: draws the intervals.
-        by_group: a curve for each group of problems.
+        results: The results of any data sets, models and settings. Different ones are never averaged.
+        rng: Draws the intervals.
+        by_group: A curve for each group of problems.
 
     Raises:
         ConfigError: a problem has no reference answer, so that its accuracy is unknown; or no run has finished without an error.

@@ -57,10 +57,10 @@ class HeldOut:
     """How well a strategy's accuracy was predicted on held-out problems, from `PILOTS` samples of each.
 
     Args:
-        strategy: its text.
-        sizes: the least and the greatest, in plain samples.
-        predicted, measured: mean accuracy over problems and sizes.
-        error: mean absolute difference of the two over ten groups of predictions, divided by predicted value.
+        strategy: Its text.
+        sizes: The least and the greatest, in plain samples.
+        predicted, measured: Mean accuracy over problems and sizes.
+        error: Mean absolute difference of the two over ten groups of predictions, divided by predicted value.
     """
 
     strategy: str
@@ -83,17 +83,17 @@ class PerformanceData:
     """What a study shows of each of its problems.
 
     Args:
-        cell: one of the study's.
+        cell: One of the study's.
         known: [P, Z], log-likelihood of all samples of each pool.
         votes: [P] each, of the first `PILOTS` samples.
-        first: temperature of the first sample of each problem, where a better one than the others' was found.
-        tokens: mean cost of a plain sample, with its score if its selection reads one.
-        sampled: the strategies that draw plain samples.
-        unit: of the costs that are compared: "tokens", or the requested one where strategies name models beside the policy.
-        shares: by strategy, its sizes [B] in plain samples, and the share of right answers [P, B]; NaN: not measured.
+        first: Temperature of the first sample of each problem, where a better one than the others' was found.
+        tokens: Mean cost of a plain sample, with its score if its selection reads one.
+        sampled: The strategies that draw plain samples.
+        unit: The unit of the costs that are compared: "tokens", or the requested one where strategies name models beside the policy.
+        shares: The shares by strategy, its sizes [B] in plain samples, and the share of right answers [P, B]; NaN: not measured.
         limits: by strategy that searches, what it was allowed to spend at each size [B], in plain samples; left out where the budgets
             are in another unit than the costs. Where no problem needed as much, what the dearest one spent, and a quarter more.
-        spent: by strategy that searches, what it spent on each problem [P, B], in mean plain samples; NaN: not measured.
+        spent: The spent by strategy that searches, what it spent on each problem [P, B], in mean plain samples; NaN: not measured.
         plain: [P], what a plain sample of each problem costs, in mean plain samples.
     """
 
@@ -114,8 +114,8 @@ class PerformanceData:
         """Return the data of results.
 
         Args:
-            results: of one model with one setting, some of them pools (`tts sample`).
-            seed: of the subsets that are replayed.
+            results: The results of one model with one setting, some of them pools (`tts sample`).
+            seed: Of the subsets that are replayed.
             unit: "tokens", "flops" or "usd", in which strategies with models beside the policy are compared to plain samples.
 
         Raises:
@@ -175,9 +175,9 @@ class PerformanceData:
         """Return the performance model. Strategies that are nowhere significantly better than plain samples are left out.
 
         Args:
-            model, task, models: that it describes, by name (`of_what`).
-            source: the study's name.
-            seed: of the resampled problems, for errors.
+            model, task, models: That it describes, by name (`of_what`).
+            source: The study's name.
+            seed: Of the resampled problems, for errors.
         """
         population, curves = self._fitted(np.arange(self.problems), np.random.default_rng(seed))
         plain = next(iter(curves.values()))
@@ -326,7 +326,7 @@ def _sample(pools: Sequence[ProblemPool], seed: int, *, begun: bool) -> Mapping[
     """Return plain sampling under each selection that the pools have scores for, the best for its cost first.
 
     Args:
-        begun: whether every run starts with the pool's first sample; else all subsets are equally likely.
+        begun: Whether every run starts with the pool's first sample; else all subsets are equally likely.
     """
     least = min(len(pool.drawn) for pool in pools) - begun
     counts = tuple(2**i for i in range(min(least, MOST).bit_length()))

@@ -17,13 +17,13 @@ class Point:
     """A point of a curve.
 
     Args:
-        dataset, group, model, verifier, strategy, kind: of its curve.
-        problems, seeds: how many it is averaged over.
-        accuracy: with its interval over problems.
-        drawing_error: the part of its standard error from random subsets; 0: it is exact; None: the point is live.
-        too_small: problems left out of it, because their pools are too small.
-        order: of a replayed point's samples: "recorded", or the mean over "all"; None: the point is live.
-        costs: of one problem on average, by name in `AXES`; None: unknown.
+        dataset, group, model, verifier, strategy, kind: Of its curve.
+        problems, seeds: How many it is averaged over.
+        accuracy: The accuracy with its interval over problems.
+        drawing_error: The part of its standard error from random subsets; 0: it is exact; None: the point is live.
+        too_small: Problems left out of it, because their pools are too small.
+        order: The order of a replayed point's samples: "recorded", or the mean over "all"; None: the point is live.
+        costs: The costs of one problem on average, by name in `AXES`; None: unknown.
     """
 
     dataset: str

@@ -27,11 +27,11 @@ class ProblemPool:
     """The recorded candidates of one problem with one seed.
 
     Args:
-        cell: that drew them.
-        law: the strategy without its size and its selection. Pools of different laws are not compared.
-        drawn: in order of drawing.
-        oracle: whether a verifier that scored them saw the reference answer.
-        prompt_tokens: read for a sample, on average.
+        cell: That drew them.
+        law: The strategy without its size and its selection. Pools of different laws are not compared.
+        drawn: The drawn in order of drawing.
+        oracle: Whether a verifier that scored them saw the reference answer.
+        prompt_tokens: Read for a sample, on average.
     """
 
     cell: Cell

@@ -55,8 +55,8 @@ class RecordedBackend(Backend):
     """Returns the samples of each problem in an order. A sample that does not fit its row is cut; a row that continues it gets the rest.
 
     Args:
-        pools: by the prompt of each.
-        orders: of their samples.
+        pools: The pools by the prompt of each.
+        orders: The orders of their samples.
     """
 
     caps = Caps()
@@ -101,8 +101,8 @@ def auto_means(pools: Sequence[ProblemPool], plan: Plan, reading: ReplaySettings
     """Return the means of `auto` on each pool at each size, as `means_of` does: [pools, sizes, fields of `RunMeans`].
 
     Args:
-        plan: of `auto`.
-        reading: if `shared`, sizes are means over problems, which share their sum.
+        plan: The plan of `auto`.
+        reading: If `shared`, sizes are means over problems, which share their sum.
 
     Cost: a search for each order and size; at most 16 random orders are drawn.
     """

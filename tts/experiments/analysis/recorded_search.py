@@ -42,13 +42,13 @@ class ReplayOutcome:
     """The outcome of a run on recorded samples.
 
     Args:
-        answer: the chosen one; None: there is none.
-        right: whether it is right, or a measure's value; None: the problem has no reference answer.
-        samples: drawn.
-        generated_tokens, verifier_tokens: the cost of these, and of the scores that were read.
-        path_tokens: of the longest sample that was drawn: what is waited for where all are written at once.
+        answer: The chosen one; None: there is none.
+        right: Whether it is right, or a measure's value; None: the problem has no reference answer.
+        samples: Drawn.
+        generated_tokens, verifier_tokens: The cost of these, and of the scores that were read.
+        path_tokens: The path tokens of the longest sample that was drawn: what is waited for where all are written at once.
         usd: The dollars that the samples cost, as their source states them; None: they are not known.
-        stopped_by: the stop rule's reason, or "done".
+        stopped_by: The stop rule's reason, or "done".
     """
 
     answer: str | None
@@ -65,8 +65,8 @@ class RecordedSearch:
     """A pool, and a plan that is run on its samples.
 
     Args:
-        pool: recorded.
-        plan: of best_of_n, with a selection.
+        pool: Recorded.
+        plan: The plan of best_of_n, with a selection.
     """
 
     def __init__(self, pool: ProblemPool, plan: Plan) -> None:
@@ -178,8 +178,8 @@ class RecordedSearch:
         """Return whether an answer is right. Where verdicts on it differ: that of the best candidate, else of the first drawn one.
 
         Args:
-            order: the samples that were drawn.
-            first: the best candidate of a selection.
+            order: The samples that were drawn.
+            first: The best candidate of a selection.
         """
         if not self._disputed:
             return self._right[answer]
@@ -257,7 +257,7 @@ class RecordedScores(KnownScores):
     """The recorded scores of a pool.
 
     Attributes:
-        asked: the samples whose scores were read.
+        asked: The samples whose scores were read.
     """
 
     def __init__(self, pool: ProblemPool, asked: set[int] | None = None) -> None:

@@ -44,13 +44,13 @@ class Replayable(HintsKeywords, ABC):
         Args:
             strategies: "best_of_n | weighted", with any stop rule, "auto", "pass@k", "pass^k" or "random choice"; none:
                 those that the samples have scores for.
-            sizes: how large runs are, in `unit`; none: powers of two up to the largest pool.
+            sizes: How large runs are, in `unit`; none: powers of two up to the largest pool.
             unit: "samples", or "tokens" of a problem.
-            first: only the first samples, as one live run draws them, without averaging.
-            draws: random orders of a pool, at least 2, where a mean has no closed form.
-            by_group: a curve for each group of problems.
-            shared: whether `auto` divides one total, of which a size is the mean over problems.
-            prices: for costs in dollars.
+            first: Only the first samples, as one live run draws them, without averaging.
+            draws: Random orders of a pool, at least 2, where a mean has no closed form.
+            by_group: A curve for each group of problems.
+            shared: Whether `auto` divides one total, of which a size is the mean over problems.
+            prices: The prices for costs in dollars.
 
         Raises:
             ConfigError: there are no pools (see `Study.sample`), or none is of a problem with a reference answer; a strategy or size cannot

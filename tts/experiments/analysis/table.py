@@ -34,22 +34,22 @@ class TableRow:
     """All runs that differ only in problem and seed. Tokens, FLOPs, dollars and seconds are sums over them; None: unknown.
 
     Args:
-        dataset, model, setting, verifiers, strategy, budget: as in `Cell`.
-        problems, seeds: how many different ones.
-        runs: finished cells.
-        failed: those of them with an error.
-        accuracy: mean over problems of the share of right answers among a problem's runs that did not fail, with its interval over
+        dataset, model, setting, verifiers, strategy, budget: As in `Cell`.
+        problems, seeds: How many different ones.
+        runs: Finished cells.
+        failed: Those of them with an error.
+        accuracy: Mean over problems of the share of right answers among a problem's runs that did not fail, with its interval over
             problems.
-        no_accuracy: the reason that there is none; None where there is one.
-        standard_error: of the accuracy, by problem.
-        group_error: by group, where problems of one group depend on each other, as questions on one text do
+        no_accuracy: The reason that there is none; None where there is one.
+        standard_error: The standard error of the accuracy, by problem.
+        group_error: The group error by group, where problems of one group depend on each other, as questions on one text do
             (`tts.statistics.mean_with_error`). None: unknown, or the problems are of fewer than ten groups: levels of
             difficulty are no clusters, and an error from few groups is unreliable.
         prompt_tokens … work_seconds: as in `Usage`.
-        lost_tokens: as in `Result`.
-        stops: runs by reason of their end.
-        failures: failed rows of them by kind.
-        errors: failed runs by kind.
+        lost_tokens: As in `Result`.
+        stops: Runs by reason of their end.
+        failures: Failed rows of them by kind.
+        errors: Failed runs by kind.
         notes: of any of the runs: "oracle" (a verifier saw the reference answer), "estimated" (a server did not report what it spent),
             "not reproducible".
     """

@@ -26,10 +26,10 @@ class DataSet:
     """A data set: how its problems are loaded, and where they are from. A call loads it.
 
     Args:
-        load: returns its problems; all its parameters have names and defaults.
-        source: where the problems come from.
-        licence: of the problems, or "not stated".
-        note: other conditions of use, such as a registration; "": none.
+        load: Returns its problems; all its parameters have names and defaults.
+        source: Where the problems come from.
+        licence: The licence of the problems, or "not stated".
+        note: Other conditions of use, such as a registration; "": none.
     """
 
     load: Callable[..., list[Problem]]
@@ -116,8 +116,8 @@ def load(name: str, **parameters: object) -> list[Problem]:
     """Return the problems of a data set.
 
     Args:
-        name: of the data set, or its place.
-        parameters: its own, in place of its defaults.
+        name: The name of the data set, or its place.
+        parameters: Its own, in place of its defaults.
 
     Raises:
         ConfigError: there is no such data set or parameter; a value is missing or not valid; or the data set breaks a rule of this module.
@@ -147,8 +147,8 @@ def check_names(dataset: DataSet, parameters: Iterable[str], kind: str, others: 
     """Refuse a parameter that a data set does not have.
 
     Args:
-        kind: of the name, for the error.
-        others: names that may be meant instead.
+        kind: The kind of the name, for the error.
+        others: Names that may be meant instead.
 
     Raises:
         ConfigError: there is one; the hint has the nearest names.
@@ -169,7 +169,7 @@ def check(parts: Mapping[str, Sequence[Problem]]) -> None:
     """Refuse parts of a data set, such as its splits, that have a problem or an id twice, within or between them.
 
     Args:
-        parts: problems by the name of the part.
+        parts: Problems by the name of the part.
 
     Raises:
         ConfigError: a problem has no id, or is a duplicate; the text names both.

@@ -26,11 +26,11 @@ def load(
     """Return problems of every combination of the difficulties named, as many of each as of the others.
 
     Args:
-        limit: problems in all, at least 1; a smaller limit gives the first of them.
+        limit: Problems in all, at least 1; a smaller limit gives the first of them.
         split: "train", "validation" or "test"; no expression is in two of them, with whatever seed.
         seed: 0 to 2**64 - 1; another one draws other problems of the same split.
-        operations, digits, worded: a value or several, as in `Difficulty`.
-        operators, parentheses: of all problems.
+        operations, digits, worded: A value or several, as in `Difficulty`.
+        operators, parentheses: Of all problems.
 
     Returns:
         Problems of the task "pocket". Their ids name split, difficulty and a hash of the expression, so one problem has one id whatever

@@ -34,9 +34,9 @@ def by_turns(cells: Sequence[Cell], limit: int, draw: Callable[[Cell, int], Prob
     """Return `limit` different problems, one of each cell in turn. A smaller limit gives the first of them.
 
     Args:
-        cells: difficulties.
-        draw: returns problem number i of a cell's series.
-        seed: of the series; checked here.
+        cells: Difficulties.
+        draw: Returns problem number i of a cell's series.
+        seed: Of the series; checked here.
 
     Raises:
         ConfigError: the limit or the seed is not valid, or a cell has too few different problems.

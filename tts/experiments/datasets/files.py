@@ -30,11 +30,11 @@ def load(
     The answer of rows of LiveCodeBench and APPS is their tests (`tts.experiments.datasets.programs`).
 
     Args:
-        path: of the file: .jsonl (an object a line), .csv (with a header) or .parquet; texts are UTF-8.
-        limit: the most problems; None: all.
-        seed: draws their order, and so which of them a limit takes; None: the file's order.
-        task: of every problem; None: the study's, else the model's.
-        fields: names of fields, where they are others than usual: {"problem": …, "answer": …, "id": …}. Usual are `problem`, `question`,
+        path: The path of the file: .jsonl (an object a line), .csv (with a header) or .parquet; texts are UTF-8.
+        limit: The most problems; None: all.
+        seed: Draws their order, and so which of them a limit takes; None: the file's order.
+        task: The task of every problem; None: the study's, else the model's.
+        fields: Names of fields, where they are others than usual: {"problem": …, "answer": …, "id": …}. Usual are `problem`, `question`,
             `prompt`, `input`; `answer`, `target`, `solution`; `id`: of several that a row has, the first is taken. The problem may be a
             list of chat messages; answers and ids may be missing; without an id, the problem's hash is used.
 

@@ -32,14 +32,14 @@ def load(
     """Return the problems of a data set on the Hub. Fields other than problem, answer and id become metadata.
 
     Args:
-        path: its name (organisation/name), or a local folder that the package `datasets` can read.
-        config: the name of a configuration.
-        split: the name of a split.
-        revision: a commit, whose rows never change; None: the newest.
-        limit: the largest number of problems; None: all.
-        seed: shuffles the problems before the limit; None: the source's order.
-        task: the task of every problem; None: the study's, otherwise the model's.
-        fields: names of the fields, if they differ from {"problem": "problem", "answer": "answer", "id": "id"}. The problem may be a
+        path: Its name (organisation/name), or a local folder that the package `datasets` can read.
+        config: The name of a configuration.
+        split: The name of a split.
+        revision: A commit, whose rows never change; None: the newest.
+        limit: The largest number of problems; None: all.
+        seed: Shuffles the problems before the limit; None: the source's order.
+        task: The task of every problem; None: the study's, otherwise the model's.
+        fields: Names of the fields, if they differ from {"problem": "problem", "answer": "answer", "id": "id"}. The problem may be a
             list of chat messages. Answers and ids may be missing; without an id, the problem's hash is its id.
 
     Raises:
@@ -144,11 +144,11 @@ def _benchmark(
     """Return a published benchmark as a data set.
 
     Args:
-        name: in the registry.
-        path, config: on the Hub.
-        splits: all of them, the usual one first.
-        read: returns the problem of a row, or raises `BadRow`.
-        licence, note: as in `DataSet`.
+        name: The name in the registry.
+        path, config: On the Hub.
+        splits: All of them, the usual one first.
+        read: Returns the problem of a row, or raises `BadRow`.
+        licence, note: As in `DataSet`.
     """
     published = path
 
@@ -158,11 +158,11 @@ def _benchmark(
         """Return the problems of the benchmark.
 
         Args:
-            limit: the most problems; None: all.
-            seed: draws their order, and so which of them a limit takes; None: the source's order.
-            split: of it; None: the usual one.
-            path: where the same rows are, another name on the Hub or a local folder; None: its own name. A folder has one configuration.
-            revision: a commit, which never changes; None: the newest.
+            limit: The most problems; None: all.
+            seed: Draws their order, and so which of them a limit takes; None: the source's order.
+            split: The split of it; None: the usual one.
+            path: Where the same rows are, another name on the Hub or a local folder; None: its own name. A folder has one configuration.
+            revision: A commit, which never changes; None: the newest.
 
         Raises:
             ConfigError: it cannot be loaded, or a value is not valid.

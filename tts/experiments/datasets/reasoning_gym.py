@@ -20,10 +20,10 @@ def load(*, generator: str = "", limit: int = 200, seed: int = 0, config: Mappin
     """Return the first different problems of a generator.
 
     Args:
-        generator: its name in reasoning-gym, such as "countdown" or "sudoku"; one that only mixes others ("composite") is left out.
-        limit: problems in all, at least 1; a smaller limit gives the first of them (of "acre", only below 500).
+        generator: Its name in reasoning-gym, such as "countdown" or "sudoku"; one that only mixes others ("composite") is left out.
+        limit: Problems in all, at least 1; a smaller limit gives the first of them (of "acre", only below 500).
         seed: 0 to 2**32 - 1; another one makes other problems.
-        config: the generator's own parameters; those left out have its defaults.
+        config: The generator's own parameters; those left out have its defaults.
 
     Returns:
         Problems of the task "reasoning_gym", whose answer is the whole entry, which its scorer needs. Their ids name the generator and a

@@ -46,7 +46,7 @@ class Fields:
     Args:
         names: of fields: {"problem": …, "answer": …, "id": …}. For each other field, the first usual name that a row has is used for all
             rows.
-        task: of every problem; None: the study's, else the model's.
+        task: The task of every problem; None: the study's, else the model's.
 
     Raises:
         ConfigError: another key, or a name that is no text.
@@ -112,12 +112,12 @@ def collect(
     """Return the problems of some rows, each once.
 
     Args:
-        rows: in the order of the source.
-        read: gives a row's problem, or raises `BadRow`.
-        where: the source, for messages.
-        name: the prefix of the hash in the ids of problems that have none.
-        limit: the most problems; None: all.
-        seed: draws their order, and so which of them a limit takes; None: the source's order.
+        rows: The rows in the order of the source.
+        read: Gives a row's problem, or raises `BadRow`.
+        where: The source, for messages.
+        name: The prefix of the hash in the ids of problems that have none.
+        limit: The most problems; None: all.
+        seed: Draws their order, and so which of them a limit takes; None: the source's order.
 
     Raises:
         ConfigError: two problems have one id, there is no problem, or `limit` or `seed` is not valid.

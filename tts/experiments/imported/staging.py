@@ -91,5 +91,5 @@ def check_unique(problem: str, rows: Iterable[SampleRow]) -> None:
         if (other := places.setdefault(row.sample, row.place)) != row.place:
             raise ConfigError(
                 f"{row.place}: the sample {row.sample} of problem {one_line(problem)} is that of {other} already",
-                hint="rows of several strategies, budgets or seeds: import those of one run; else number the samples anew, or leave numbers out",
+                hint="import the rows of one strategy, budget and seed; else number the samples anew, or leave numbers out",
             )

@@ -32,7 +32,7 @@ def export(results: Iterable[Result], path: str | Path) -> int:
     texts that a spreadsheet would run as formulas have an apostrophe before them.
 
     Args:
-        path: ends in .parquet, .csv or .jsonl.
+        path: Ends in .parquet, .csv or .jsonl.
 
     Returns:
         The number of rows.

@@ -27,10 +27,10 @@ class Look:
 
     Args:
         style: by a line's label, properties of matplotlib's lines that replace its own, such as {"color": "black", "linewidth": 3}.
-        labels: by a line's label, the words that the legend has in its place.
-        size: width and height in inches, without a legend beside or above; None: by the number of panels.
-        xlabel, ylabel: of the axes; None: the cost's name, and "accuracy".
-        xlim, ylim: least and greatest value; None: by the points.
+        labels: The labels by a line's label, the words that the legend has in its place.
+        size: Width and height in inches, without a legend beside or above; None: by the number of panels.
+        xlabel, ylabel: Of the axes; None: the cost's name, and "accuracy".
+        xlim, ylim: Least and greatest value; None: by the points.
         legend: "beside", "above" or "below" the panels, "inside" the first, at the "ends" of lines, or "none". "auto": beside one panel and
             above several, but at the ends where a panel has more than eight lines.
         single_column: for a paper's column of 3.35 inches, with smaller type and the legend below; `size` replaces the size.
@@ -85,7 +85,7 @@ class Palette:
     """The numbers of lines, by label: a line keeps its colour, marker and dashes in every figure that is drawn by one palette.
 
     Args:
-        path: the file that keeps them; None: they are kept in this object. A file that cannot be written is left as it is.
+        path: The file that keeps them; None: they are kept in this object. A file that cannot be written is left as it is.
 
     Raises:
         ConfigError: the file is no palette.

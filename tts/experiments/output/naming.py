@@ -27,10 +27,10 @@ class NamedLine:
     """A line of a figure.
 
     Args:
-        style: of matplotlib.
-        role: see `Curve`.
-        peak: its greatest accuracy.
-        ends: panel, cost and accuracy of each last point.
+        style: The style of matplotlib.
+        role: See `Curve`.
+        peak: Its greatest accuracy.
+        ends: Panel, cost and accuracy of each last point.
     """
 
     label: str
@@ -46,8 +46,8 @@ def name_lines(
     """Draw title and names, the most accurate first, where `look` has them.
 
     Args:
-        front: the style of the Pareto front's marks, where there are some.
-        own: whether the figure is this package's, with room outside.
+        front: The style of the Pareto front's marks, where there are some.
+        own: Whether the figure is this package's, with room outside.
     """
     place = look.place(lines=most_in_one_panel(lines), panels=len(axes))
     if own and (len(axes) == 1 or place != "above"):

@@ -77,16 +77,16 @@ def draw(  # noqa: PLR0913 - the options of a figure
     """Return the figure of curves, with a panel for each data set and group.
 
     Args:
-        x: a name in `AXES`. Curves without it are left out, and the caption names them.
-        title: above the figure.
-        scale: of x; "auto": logarithmic where costs differ by a factor of 5 and none is 0.
+        x: A name in `AXES`. Curves without it are left out, and the caption names them.
+        title: Above the figure.
+        scale: The scale of x; "auto": logarithmic where costs differ by a factor of 5 and none is 0.
         bands: 95 % intervals over problems.
-        front: marks the points that no other beats, where there are several curves.
-        gained: an efficiency gain, drawn between its two costs at its accuracy.
-        look: sizes, words and limits.
-        palette: of the project; None: lines are numbered in this figure alone.
+        front: Marks the points that no other beats, where there are several curves.
+        gained: An efficiency gain, drawn between its two costs at its accuracy.
+        look: Sizes, words and limits.
+        palette: The palette of the project; None: lines are numbered in this figure alone.
         captioned: Whether problems, seeds, models and verifiers are named below the panels.
-        ax: axes to draw one panel in, whose figure is returned; it gets no title and no caption. Its legend is outside of it: beside it
+        ax: Axes to draw one panel in, whose figure is returned; it gets no title and no caption. Its legend is outside of it: beside it
             unless `look` says otherwise. A layout such as "constrained" of the figure keeps room for it.
 
     Raises:

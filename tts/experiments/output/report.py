@@ -43,10 +43,10 @@ def report(
     """Return the page of a study, finished or not.
 
     Args:
-        rng: draws the intervals.
-        x: the cost that is shown first, and by which strategies are compared.
-        baseline: the strategy that others are compared with; None: the first.
-        problems: ids of those whose searches are shown; none: `num_problems` of them, first those that runs disagree on.
+        rng: Draws the intervals.
+        x: The cost that is shown first, and by which strategies are compared.
+        baseline: The strategy that others are compared with; None: the first.
+        problems: Ids of those whose searches are shown; none: `num_problems` of them, first those that runs disagree on.
 
     Raises:
         ConfigError: a named problem has no recorded search; there is no such axis or baseline.

@@ -158,8 +158,8 @@ def shared_beginnings(steps: Sequence[Sequence[str]], tokens: Sequence[int]) -> 
     """Return for each sample the earlier one with most first steps in common, and the tokens of these, by their share of its text.
 
     Args:
-        steps: of each sample, as texts.
-        tokens: of each.
+        steps: The steps of each sample, as texts.
+        tokens: The tokens of each.
     """
     first: dict[tuple[str, ...], int] = {}  # the first sample with these steps
     found: list[tuple[int | None, int]] = []

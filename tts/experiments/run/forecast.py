@@ -27,15 +27,15 @@ class RowForecast:
     """The expected cost of one row of the final table. Sums are over cells without a result; None: unknown.
 
     Args:
-        dataset, model, strategy, budget: of the row.
-        cells: asked for.
-        done: those of them that have a result, or are in an earlier row under another name.
-        tokens: generated and verified.
-        whole: whether verifier tokens are included; else they are unknown and come on top.
-        at_most: the upper bound by the budget.
-        basis: the source of `tokens`.
-        usd: dollars.
-        seconds: with as many cells at once as the study runs.
+        dataset, model, strategy, budget: Of the row.
+        cells: Asked for.
+        done: Those of them that have a result, or are in an earlier row under another name.
+        tokens: Generated and verified.
+        whole: Whether verifier tokens are included; else they are unknown and come on top.
+        at_most: The upper bound by the budget.
+        basis: The source of `tokens`.
+        usd: Dollars.
+        seconds: The seconds with as many cells at once as the study runs.
     """
 
     dataset: str
@@ -92,9 +92,9 @@ def forecast(cells: Iterable[Cell], settings: Settings, earlier: EarlierResults,
     """Return the forecast of each row of the final table.
 
     Args:
-        cells, settings: of the study.
-        earlier: results that exist.
-        slots: how many cells run at once.
+        cells, settings: Of the study.
+        earlier: Results that exist.
+        slots: How many cells run at once.
     """
     counted: Counter[RowKey] = Counter()
     finished: Counter[RowKey] = Counter()

@@ -43,10 +43,10 @@ class LocalExecutor:
     """Runs cells with one solver for each model of the study, or one for each of its servers.
 
     Args:
-        config: of the study.
-        problems: of it.
-        clock: seconds since the epoch, for results.
-        account: pays all cells, each by a part with the cell's budget; None: each cell has its budget.
+        config: The config of the study.
+        problems: The problems of it.
+        clock: Seconds since the epoch, for results.
+        account: Pays all cells, each by a part with the cell's budget; None: each cell has its budget.
 
     Raises:
         ConfigError: a model is not available, or a strategy, budget or verifier does not fit it. Nothing has been spent.

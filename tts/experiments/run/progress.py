@@ -24,9 +24,9 @@ class Progress:
         clock: A function that returns seconds.
 
     Attributes:
-        ending: cells that a stopped run still lets end; 0: it is not stopped.
-        elsewhere: cells that this run waits for, because other processes hold them, or did until they were killed.
-        finished: cells of this run with a result.
+        ending: Cells that a stopped run still lets end; 0: it is not stopped.
+        elsewhere: Cells that this run waits for, because other processes hold them, or did until they were killed.
+        finished: Cells of this run with a result.
     """
 
     def __init__(self, total: int, done: int, *, left: TokensLeft | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -97,7 +97,7 @@ def show_progress(title: str = "", *, enabled: bool = True) -> Generator[Callabl
     """Show progress on standard error: a live line on a terminal; elsewhere a line every ten seconds, and one at the end.
 
     Args:
-        title: stands before each line.
+        title: Stands before each line.
         enabled: False shows nothing.
 
     Yields:

@@ -51,8 +51,8 @@ class PreparedStudy:
     """A study that is ready to run: its problems, and the executor with its models. A context manager.
 
     Args:
-        executor: a name of `EXECUTORS`.
-        account: pays all cells; None: each has the budget of the study.
+        executor: A name of `EXECUTORS`.
+        account: Pays all cells; None: each has the budget of the study.
         batches: The folder for files of batches, which answer the models that have the option `batch`; None: there are none.
 
     Raises:
@@ -96,10 +96,10 @@ class RunSummary:
     """The end of a run.
 
     Args:
-        study: its id in the store.
-        counts: of its cells.
-        interrupted: whether Ctrl-C stopped it.
-        unpaid: cells that stay open, because the account could not pay them, a batch has yet to answer them, or no server took them.
+        study: Its id in the store.
+        counts: The counts of its cells.
+        interrupted: Whether Ctrl-C stopped it.
+        unpaid: Cells that stay open, because the account could not pay them, a batch has yet to answer them, or no server took them.
         not_reached: Why a server took no request of the last cell of which none was taken; "": there is none.
     """
 
@@ -127,10 +127,10 @@ def run(
 
     Args:
         part: i of n: the cells of one shard.
-        retry_failed: whether cells that failed before run again.
-        lease_s: seconds after which the cells of a killed process run again.
-        report: called in another thread, at the beginning, after results, and when the run is stopped.
-        is_patient: whether the first stop lets running cells end. It is asked when the run is stopped.
+        retry_failed: Whether cells that failed before run again.
+        lease_s: Seconds after which the cells of a killed process run again.
+        report: Called in another thread, at the beginning, after results, and when the run is stopped.
+        is_patient: Whether the first stop lets running cells end. It is asked when the run is stopped.
 
     Raises:
         TTSError: The store failed, only failures came of the first cells, or a server took no more requests. Finished cells are kept.
@@ -220,7 +220,7 @@ class _Runner:
     Therefore no heartbeat follows a result, and a stop leaves no lease.
 
     Args:
-        executor, store, study, progress, report, lease_s: see `run`.
+        executor, store, study, progress, report, lease_s: See `run`.
 
     Attributes:
         unpaid: Cells that stay open. They stay leased until the run ends, so that it does not take them again.

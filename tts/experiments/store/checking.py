@@ -30,11 +30,11 @@ class StoreCheck:
     """What a check found.
 
     Args:
-        whole: results whose checksum holds.
-        unknown: results without one, of earlier revisions.
-        damaged: keys of the cells whose results or traces were changed.
-        faults: of the file, in SQLite's words.
-        foreign: what texts name that a store may not name (`tts.scopes.file_scope`): code, files or servers.
+        whole: Results whose checksum holds.
+        unknown: Results without one, of earlier revisions.
+        damaged: Keys of the cells whose results or traces were changed.
+        faults: The faults of the file, in SQLite's words.
+        foreign: What texts name that a store may not name (`tts.scopes.file_scope`): code, files or servers.
     """
 
     whole: int

@@ -54,8 +54,8 @@ class Store:
     """Cells and results in a file. Threads may share an object; each process opens its own.
 
     Args:
-        path: the file, created where missing.
-        clock: seconds since the epoch, by which leases expire.
+        path: The file, created where missing.
+        clock: Seconds since the epoch, by which leases expire.
 
     Raises:
         ConfigError: the file is not a store, or has another version. It is left unchanged.
@@ -97,7 +97,7 @@ class Store:
         """Return the id of a study: that of an earlier run of the same study, or a new one.
 
         Args:
-            name: from the configuration.
+            name: The name from the configuration.
             snapshot: JSON, kept for each run. Studies are the same if name, `snapshot["configuration"]`, the checksums of data and models,
                 and `RESULT_VERSION` are equal.
         """
@@ -174,8 +174,8 @@ class Store:
         """Add a study of finished cells in one transaction, and return its id. Cells that have a result keep it.
 
         Args:
-            name, snapshot: as in `begin`.
-            finished: results, each with what its samples were imported from, in the caller's format.
+            name, snapshot: As in `begin`.
+            finished: Results, each with what its samples were imported from, in the caller's format.
 
         Raises:
             ConfigError: a result is too large for one row. The store is unchanged.
@@ -207,8 +207,8 @@ class Store:
         several names has the first one in the table.
 
         Args:
-            worker: a unique name.
-            seconds: until the leases expire, unless `beat` renews them.
+            worker: A unique name.
+            seconds: Until the leases expire, unless `beat` renews them.
         """
         now = self._clock()
         with self._writing() as db:
@@ -227,8 +227,8 @@ class Store:
         """Renew a worker's leases, and record what it has spent. Cells that were leased to another worker meanwhile stay with that one.
 
         Args:
-            spent: tokens so far (`Usage.tokens`), by key.
-            seconds: from now until the leases expire.
+            spent: Tokens so far (`Usage.tokens`), by key.
+            seconds: The seconds from now until the leases expire.
         """
         now = self._clock()
         with self._writing() as db:
@@ -244,8 +244,8 @@ class Store:
         """Store the result of a cell, in one transaction. The first result of a cell stays. A part too large to be read again is left out.
 
         Args:
-            result: its `lost_tokens` is ignored: the store counts them.
-            trace: the whole search, in the caller's format.
+            result: Its `lost_tokens` is ignored: the store counts them.
+            trace: The whole search, in the caller's format.
             texts: What the model wrote, as JSON; see `source`.
 
         Returns:
@@ -341,7 +341,7 @@ class Store:
         """Yield a study's results in the order in which their cells were added. Results that arrive meanwhile may be among them.
 
         Args:
-            drawn: whether to read recorded candidates, which take most of the time.
+            drawn: Whether to read recorded candidates, which take most of the time.
         """
         last = (0, 0)
         while rows := self._read(

@@ -72,13 +72,13 @@ class ModelConfig(Section):
     Args:
         model: by role, as `--model` takes it; "policy" is required. A single name is the policy. It may be left out where `backend` is
             a place, and where `url` names a server with one model.
-        backend: that runs it, by name or by place ("package.module:name", of a class or a function); None: its own.
-        url: servers that run it. Cells are distributed among several.
-        options: of the backend, such as {device: cpu, precision: int8}; see its `from_record`.
-        verifiers: by role; None: the study's. A single text is "main"; "none": none.
-        sampling: parameters of `Sampling`, in place of the study's of the same name.
-        expected_tokens: of a solution; None: as the model's record, or the task, states.
-        settings: other fields of the policy's record, such as {usd_in: 0.15/M, parameters: 8B}. They may be given beside the other keys.
+        backend: That runs it, by name or by place ("package.module:name", of a class or a function); None: its own.
+        url: Servers that run it. Cells are distributed among several.
+        options: The options of the backend, such as {device: cpu, precision: int8}; see its `from_record`.
+        verifiers: The verifiers by role; None: the study's. A single text is "main"; "none": none.
+        sampling: Parameters of `Sampling`, in place of the study's of the same name.
+        expected_tokens: The expected tokens of a solution; None: as the model's record, or the task, states.
+        settings: Other fields of the policy's record, such as {usd_in: 0.15/M, parameters: 8B}. They may be given beside the other keys.
     """
 
     more_keys = _RECORD_KEYS
@@ -135,10 +135,10 @@ class ProblemsConfig(BaseModel):
     """The problems of a study: a data set, and any of its own parameters beside these.
 
     Args:
-        dataset: its name in the registry of data sets, the path of a file (problems.jsonl), or its place, "package.module:name".
-        name: in the study; "": the data set's, or the file's without its ending.
-        limit: the most problems, the first ones; None: all that the data set returns.
-        group_by: the metadata of a problem by which figures are divided into panels.
+        dataset: Its name in the registry of data sets, the path of a file (problems.jsonl), or its place, "package.module:name".
+        name: The name in the study; "": the data set's, or the file's without its ending.
+        limit: The most problems, the first ones; None: all that the data set returns.
+        group_by: The metadata of a problem by which figures are divided into panels.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
@@ -163,9 +163,9 @@ class RecordConfig(Section):
     """What is stored of every run beside its result.
 
     Args:
-        candidates: every candidate with its answer and scores, for replay.
-        scores: by every verifier of the study, and not only by those that the strategy uses; `tts sample` sets it.
-        traces: the problems of each data set whose whole searches are stored, for every strategy and budget with the first seed.
+        candidates: Every candidate with its answer and scores, for replay.
+        scores: The scores by every verifier of the study, and not only by those that the strategy uses; `tts sample` sets it.
+        traces: The problems of each data set whose whole searches are stored, for every strategy and budget with the first seed.
         texts: What the model wrote, of every candidate, for `tts show --samples` and exports. Results do not depend on it.
     """
 
@@ -184,17 +184,17 @@ class StudyConfig(Section):
     """A whole study.
 
     Args:
-        name: of the study.
-        models: by the names that tables show; a name, a list of names, or `ModelConfig` by name.
-        problems: one data set or several, each by its settings, or by its name or file alone.
-        task: of problems that name none, by name or place; None: the model's.
-        strategies: plans, as texts, or as objects that a text gives again.
-        budgets: numbers of tokens, or limits by unit; a limit may be a list.
-        seeds: a list, or a number of seeds, from 0.
-        verifiers, sampling: of models without their own; see `ModelConfig`.
-        allow_oracle: whether verifiers may see reference answers.
-        record: what is stored beside results.
-        concurrency: cells in flight at once. Results do not depend on it.
+        name: The name of the study.
+        models: The models by the names that tables show; a name, a list of names, or `ModelConfig` by name.
+        problems: One data set or several, each by its settings, or by its name or file alone.
+        task: The task of problems that name none, by name or place; None: the model's.
+        strategies: Plans, as texts, or as objects that a text gives again.
+        budgets: Numbers of tokens, or limits by unit; a limit may be a list.
+        seeds: A list, or a number of seeds, from 0.
+        verifiers, sampling: Of models without their own; see `ModelConfig`.
+        allow_oracle: Whether verifiers may see reference answers.
+        record: What is stored beside results.
+        concurrency: Cells in flight at once. Results do not depend on it.
     """
 
     name: str = Field(min_length=1)
@@ -273,7 +273,7 @@ class StudyConfig(Section):
         """Check the number of cells, before any is made.
 
         Args:
-            problems: how many there are.
+            problems: How many there are.
 
         Raises:
             ConfigError: they are too many.

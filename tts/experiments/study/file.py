@@ -15,9 +15,9 @@ def read_study(source: str | Path, overrides: Sequence[str] = (), settings: Mapp
     """Return the study that a YAML file describes.
 
     Args:
-        source: the path of the file, or the YAML itself: a text of several lines, or one that begins with a brace.
+        source: The path of the file, or the YAML itself: a text of several lines, or one that begins with a brace.
         overrides: "a.b=c" each: the value of b below a, in place of the file's; c is YAML. Below a list, all its members are set.
-        settings: the same as values by key: {"a.b": c}.
+        settings: The same as values by key: {"a.b": c}.
 
     Raises:
         ConfigError: the file cannot be read or is not YAML, a key is unknown (the hint has the nearest), or a value is not valid.
@@ -54,8 +54,8 @@ def _set(data: dict[str, Any], path: str, value: Any, what: str, read: Callable[
     """Set a value in place of what plain values have at a path.
 
     Args:
-        what: the setting, as the error begins.
-        read: converts the value, once the path is known to be valid; None: it is used as it is.
+        what: The setting, as the error begins.
+        read: Converts the value, once the path is known to be valid; None: it is used as it is.
     """
     *parents, last = path.split(".")
     places: list[Any] = [data]
@@ -77,7 +77,7 @@ def read_yaml(text: str, what: str = "study") -> Any:
     """Return the value of a YAML text. Duplicate keys are refused, of which YAML would take the last.
 
     Args:
-        what: it describes, for messages.
+        what: It describes, for messages.
 
     Raises:
         ConfigError: it is not YAML, or too deep or too large for a file that people write.

@@ -38,14 +38,14 @@ class Setting:
     """How a model of a study runs the problems of one task, as far as results depend on it.
 
     Args:
-        task: its name.
-        typical_tokens: expected of a solution, by the model's record or the task.
+        task: Its name.
+        typical_tokens: Expected of a solution, by the model's record or the task.
         identity: by role of models, all that results depend on: weights, precision, kind of device, and the place of a backend.
-        sampling: parameters.
-        verifiers: by role, as texts.
-        strategies: canonical texts, which name the selection, by their texts in the study.
-        scoring: cost of scores by canonical text; None: it cannot be known before a run.
-        usd_per_token: dollars for a generated token; None without prices.
+        sampling: Parameters.
+        verifiers: The verifiers by role, as texts.
+        strategies: Canonical texts, which name the selection, by their texts in the study.
+        scoring: Cost of scores by canonical text; None: it cannot be known before a run.
+        usd_per_token: Dollars for a generated token; None without prices.
     """
 
     task: str

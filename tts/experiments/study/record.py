@@ -16,17 +16,17 @@ class Cell:
     """One unit of work: one problem by one strategy under one budget with one seed.
 
     Args:
-        key: hash of the resolved configuration and of `RESULT_VERSION` (`tts.experiments.study.grid.key`).
-        dataset: the data set's name in the study.
-        problem: its id.
-        group: the panel of figures that it belongs to, such as "4 operations".
-        model: the model's name in the study.
-        setting: hash of how model and verifiers run (sampling, checksums, backend, precision, device kind). Results
+        key: Hash of the resolved configuration and of `RESULT_VERSION` (`tts.experiments.study.grid.key`).
+        dataset: The data set's name in the study.
+        problem: Its id.
+        group: The panel of figures that it belongs to, such as "4 operations".
+        model: The model's name in the study.
+        setting: Hash of how model and verifiers run (sampling, checksums, backend, precision, device kind). Results
             of different settings are never averaged.
-        verifiers: by role, as text.
-        strategy: the plan's canonical text.
-        budget: limits by unit, as `Budget.limits`.
-        seed: of the run.
+        verifiers: The verifiers by role, as text.
+        strategy: The plan's canonical text.
+        budget: Limits by unit, as `Budget.limits`.
+        seed: Of the run.
     """
 
     key: str
@@ -46,20 +46,20 @@ class RecordedSample:
     """A candidate of a recorded pool.
 
     Args:
-        answer: as written; None: there is none.
-        answer_class: index of its class of equivalent answers in the pool; None without an answer.
-        right: whether the checker accepts it; None: the problem has no reference answer.
-        status: of its trajectory.
-        tokens: generated for it.
-        verifier_tokens: computed to score it, after all candidates before it.
-        like: the earlier candidate with the same first steps; None: the verifier read all of this one.
-        shared: tokens of these steps, which the verifier did not read again.
-        same: the first earlier candidate with the same text; None: there is none.
-        given: the verdict of the source that the sample was imported from; None: it gave none.
+        answer: As written; None: there is none.
+        answer_class: Index of its class of equivalent answers in the pool; None without an answer.
+        right: Whether the checker accepts it; None: the problem has no reference answer.
+        status: The status of its trajectory.
+        tokens: Generated for it.
+        verifier_tokens: Computed to score it, after all candidates before it.
+        like: The earlier candidate with the same first steps; None: the verifier read all of this one.
+        shared: Tokens of these steps, which the verifier did not read again.
+        same: The first earlier candidate with the same text; None: there is none.
+        given: The verdict of the source that the sample was imported from; None: it gave none.
         usd: The dollars that it cost, as its source states them; None: they are not known.
-        scores: by verifier role, of the whole, aggregated as the verifier states.
-        steps: by verifier role, of each step, where given.
-        outcomes: by verifier role, of each test that the verifier ran: 1 where it passed, else 0; NaN: unknown.
+        scores: The scores by verifier role, of the whole, aggregated as the verifier states.
+        steps: The steps by verifier role, of each step, where given.
+        outcomes: The outcomes by verifier role, of each test that the verifier ran: 1 where it passed, else 0; NaN: unknown.
     """
 
     answer: str | None
@@ -83,14 +83,14 @@ class Result:
     """The result of a cell.
 
     Args:
-        cell: that was run.
-        answer, confidence, stopped_by, failures, warnings, reproducible, oracle: as in `Solution`.
-        right: whether the answer is right; False without an answer; None: the problem has no reference answer, or the run failed.
-        error: one line, where the run failed. Its usage is still what was spent.
-        usage: of this run.
-        lost_tokens: of earlier runs of this cell that were interrupted.
-        seconds_at: when it was finished, seconds since the epoch.
-        drawn: its candidates, where the study records them.
+        cell: That was run.
+        answer, confidence, stopped_by, failures, warnings, reproducible, oracle: As in `Solution`.
+        right: Whether the answer is right; False without an answer; None: the problem has no reference answer, or the run failed.
+        error: One line, where the run failed. Its usage is still what was spent.
+        usage: The usage of this run.
+        lost_tokens: Of earlier runs of this cell that were interrupted.
+        seconds_at: When it was finished, seconds since the epoch.
+        drawn: Its candidates, where the study records them.
     """
 
     cell: Cell
@@ -122,9 +122,9 @@ class StoredStudy:
     """A study in a store.
 
     Args:
-        name: from its configuration.
-        runs: in order; machine and release may differ between them.
-        cells, done, failed: counts of cells.
+        name: The name from its configuration.
+        runs: The runs in order; machine and release may differ between them.
+        cells, done, failed: Counts of cells.
     """
 
     id: int
@@ -141,10 +141,10 @@ class CellCounts:
     """The cells of a study by state. Each cell is in one of them, however many names it has.
 
     Args:
-        done: has a result.
-        failed: has a result with an error.
-        pending: has none, and no process runs it.
-        leased: is running.
+        done: Has a result.
+        failed: Has a result with an error.
+        pending: Has none, and no process runs it.
+        leased: Is running.
     """
 
     done: int

@@ -25,7 +25,7 @@ def snapshot(config: StudyConfig, problems: Problems, settings: Settings) -> dic
     """Return the snapshot of a study. Its "configuration" identifies the study.
 
     Args:
-        settings: of the study's models, for their checksums.
+        settings: The settings of the study's models, for their checksums.
     """
     return {
         "configuration": config.resolved(),

@@ -48,10 +48,10 @@ class Quality:
     """Discrimination and calibration of scores.
 
     Args:
-        num: of scores.
-        share: of label 1.
-        auc, within: the AUC over all scores, and within problems.
-        error: the calibration error in ten bins of equal width; NaN where scores are not probabilities.
+        num: Of scores.
+        share: The share of label 1.
+        auc, within: The AUC over all scores, and within problems.
+        error: The calibration error in ten bins of equal width; NaN where scores are not probabilities.
     """
 
     num: int
@@ -85,12 +85,12 @@ class Ceiling:
     """Results of sampling until a score reaches a threshold (algorithm A19).
 
     Args:
-        threshold: a sample with an answer and at least that score is accepted.
-        accepted: share of all samples.
+        threshold: A sample with an answer and at least that score is accepted.
+        accepted: Share of all samples.
         completeness, soundness: P(accept | right), P(reject | wrong); NaN without such samples.
         precision: P(right | accept).
-        accuracy: the limit for unlimited tries.
-        tries: the best number by the cost of a wrong answer, where a right one is worth 1; `MOST_TRIES`: that many or more.
+        accuracy: The limit for unlimited tries.
+        tries: The best number by the cost of a wrong answer, where a right one is worth 1; `MOST_TRIES`: that many or more.
     """
 
     threshold: float
@@ -107,12 +107,12 @@ class VerifierMeasures:
     """Measures of a verifier by its scores alone.
 
     Args:
-        quality: of whole candidates against their answers.
-        positions: of steps.
-        aggregations: the AUC within problems by the way step scores are aggregated.
-        reliability: the bins of the calibration error.
-        length, ceilings: see these classes.
-        unknown: by name of a measure, the reason that it is NaN.
+        quality: The quality of whole candidates against their answers.
+        positions: The positions of steps.
+        aggregations: The AUC within problems by the way step scores are aggregated.
+        reliability: The bins of the calibration error.
+        length, ceilings: See these classes.
+        unknown: The unknown by name of a measure, the reason that it is NaN.
     """
 
     quality: Quality
@@ -128,10 +128,10 @@ def measure_verifier(scored: VerifierScores, gold: StepGold, *, thresholds: Sequ
     """Return the measures of a verifier's scores.
 
     Args:
-        gold: labels of steps.
-        thresholds: at which samples are accepted; none: those of 0.5, 0.8, 0.9, 0.95 and 0.99 that some score reaches. Where scores are not
+        gold: Labels of steps.
+        thresholds: At which samples are accepted; none: those of 0.5, 0.8, 0.9, 0.95 and 0.99 that some score reaches. Where scores are not
             probabilities, or reach none, they are these quantiles of the scores.
-        seed: of the intervals.
+        seed: Of the intervals.
     """
     rng: _Rng = partial(generator, seed, 0, "trust", scored.role)  # each estimate has its own generator
     right, at = scored.right, scored.at

@@ -31,7 +31,7 @@ class Verdict:
 
     Args:
         selection: None where it cannot be computed; `measures.unknown` has the reason.
-        advice: one sentence.
+        advice: One sentence.
     """
 
     scored: VerifierScores
@@ -60,12 +60,12 @@ def verifier_report(
     """Return a verdict on each verifier that scored recorded candidates of a study.
 
     Args:
-        results: of the study, candidates included.
-        trace_of: a cell's recorded search by its key, for labels of steps.
-        role: of a single verifier; None: all.
-        aggregate: how step scores are aggregated.
-        thresholds: as in `measure_verifier`.
-        seed: of the intervals and random subsets.
+        results: The results of the study, candidates included.
+        trace_of: A cell's recorded search by its key, for labels of steps.
+        role: The role of a single verifier; None: all.
+        aggregate: How step scores are aggregated.
+        thresholds: As in `measure_verifier`.
+        seed: Of the intervals and random subsets.
 
     Raises:
         ConfigError: nothing was recorded or scored, or no answer is known to be right or wrong; the aggregation is unknown; a threshold

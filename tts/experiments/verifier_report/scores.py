@@ -34,11 +34,11 @@ class VerifierScores:
     Shapes: N candidates with a score, P problems.
 
     Args:
-        dataset, model, setting: of their cells.
-        role, verifier: of the verifier, as role and as text.
-        strategy: that drew them.
-        range: the verifier's least and greatest score; None: unknown, because the verifier cannot be loaded here.
-        oracle: whether it saw the reference answer.
+        dataset, model, setting: Of their cells.
+        role, verifier: Of the verifier, as role and as text.
+        strategy: That drew them.
+        range: The verifier's least and greatest score; None: unknown, because the verifier cannot be loaded here.
+        oracle: Whether it saw the reference answer.
         scores: [N].
         steps: [N], of each step, () where only the whole was scored.
         right, answered: [N], whether the candidate is right, and whether it has an answer.
@@ -46,9 +46,9 @@ class VerifierScores:
         at: [N], index of its problem.
         places: [N], its cell's key, and its place in the cell.
         problems: [P], their ids.
-        seeds: of the runs.
-        pools: those with a score for every candidate; none where a search drew them.
-        unasked, unknown, unchecked: numbers of candidates that were not scored, whose score is NaN, and without a reference answer. They
+        seeds: The seeds of the runs.
+        pools: Those with a score for every candidate; none where a search drew them.
+        unasked, unknown, unchecked: Numbers of candidates that were not scored, whose score is NaN, and without a reference answer. They
             are left out.
     """
 
@@ -110,9 +110,9 @@ def collect_scores(results: Iterable[Result], *, aggregate: str = "last", role: 
     """Return the scores of each verifier, in order of first appearance.
 
     Args:
-        results: of a study.
-        aggregate: how step scores are aggregated.
-        role: of a single verifier; None: all.
+        results: The results of a study.
+        aggregate: How step scores are aggregated.
+        role: The role of a single verifier; None: all.
 
     Raises:
         ConfigError: no result recorded its candidates, none of these was scored (by the role), or none has a reference answer.

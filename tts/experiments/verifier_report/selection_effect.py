@@ -36,9 +36,9 @@ class Agreement:
     """The candidate with the highest score compared with the majority, on all samples of each pool.
 
     Args:
-        same: share of problems where both have the same answer.
-        num: pools where they differ.
-        by_score, by_vote: how many of these the highest score, and the majority, has right.
+        same: Share of problems where both have the same answer.
+        num: Pools where they differ.
+        by_score, by_vote: How many of these the highest score, and the majority, has right.
     """
 
     same: Estimate
@@ -56,10 +56,10 @@ class SelectionEffect:
         proxy: [B], the mean score of the chosen sample.
         best, majority, weighted, coverage, chance: [B], accuracies of the highest score, of the vote, of votes
             weighted by score, of a perfect selection, and of a random choice.
-        peak: the size at which the highest score is most accurate.
-        fall: its accuracy at the largest size minus that at the peak.
-        over_majority, weighted_over_majority: accuracy minus that of the vote, at the largest size, on the same problems.
-        agreement: see `Agreement`.
+        peak: The size at which the highest score is most accurate.
+        fall: Its accuracy at the largest size minus that at the peak.
+        over_majority, weighted_over_majority: Accuracy minus that of the vote, at the largest size, on the same problems.
+        agreement: See `Agreement`.
     """
 
     sizes: Sequence[int]
@@ -80,8 +80,8 @@ def selection_effect(scored: VerifierScores, *, aggregate: str = "last", seed: i
     """Return the effect of selection by scores, or the reason that it cannot be computed.
 
     Args:
-        aggregate: how step scores are aggregated.
-        seed: of intervals and subsets.
+        aggregate: How step scores are aggregated.
+        seed: Of intervals and subsets.
 
     Cost: of order n^3 for each pool of n samples, as `majority_at_k`.
     """

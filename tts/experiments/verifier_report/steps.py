@@ -19,7 +19,7 @@ def step_gold(trace_of: Callable[[str], bytes | None]) -> StepGold:
     """Return a function that labels the steps of a candidate as right or wrong, each given those before it.
 
     Args:
-        trace_of: the recorded search of a cell by its key, as in the store; None: it was not recorded.
+        trace_of: The recorded search of a cell by its key, as in the store; None: it was not recorded.
     """
     kept: dict[str, Mapping[int, Sequence[bool]]] = {}
 

@@ -17,8 +17,8 @@ class ConsensusSet:
     """Candidates that pass the same tests.
 
     Args:
-        members: their indices, in order.
-        tests: how many tests they pass, each with its weight.
+        members: Their indices, in order.
+        tests: How many tests they pass, each with its weight.
     """
 
     members: tuple[int, ...]
@@ -34,8 +34,8 @@ def consensus_sets(outcomes: Sequence[Hashable], tests: Sequence[float]) -> list
     """Return the sets of candidates with equal outcomes, by first appearance.
 
     Args:
-        outcomes: of all tests, for each candidate.
-        tests: how many each candidate passes; equal where outcomes are.
+        outcomes: The outcomes of all tests, for each candidate.
+        tests: How many each candidate passes; equal where outcomes are.
     """
     members: dict[Hashable, list[int]] = {}
     for i, outcome in enumerate(outcomes):

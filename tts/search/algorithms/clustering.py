@@ -21,7 +21,7 @@ def clusters(vectors: NDArray[np.float64], threshold: float) -> NDArray[np.int64
 
     Args:
         vectors: [N, dimensions], of any length.
-        threshold: clusters are joined up to this mean distance, in [0, 2].
+        threshold: Clusters are joined up to this mean distance, in [0, 2].
     """
     return _join(vectors, threshold, "distance") if len(vectors) <= _FEW else _join_in_rounds(vectors, threshold)
 

@@ -40,8 +40,8 @@ class HashedNgrams:
     """Counts of hashed character n-grams, normalised: near-copies are near, meaning is not seen.
 
     Args:
-        size: characters in an n-gram.
-        dimensions: of the vectors.
+        size: Characters in an n-gram.
+        dimensions: The dimensions of the vectors.
     """
 
     size: int = 3
@@ -75,7 +75,7 @@ class Sentences:
     """A model of sentences, on the machine's own processors, loaded once: texts that mean the same are near.
 
     Args:
-        model: a name of a sentence-transformers model, or a local folder.
+        model: A name of a sentence-transformers model, or a local folder.
 
     Raises:
         MissingDependency: sentence-transformers is not installed.

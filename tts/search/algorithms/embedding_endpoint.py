@@ -27,8 +27,8 @@ class Endpoint:
     """A server that returns vectors of texts: vLLM, llama.cpp, TEI, Ollama, and hosted services with that API.
 
     Args:
-        url: of the server, with or without /v1. The environment variable TTS_EMBEDDINGS_KEY has its key, if it needs one.
-        model: the model's name on the server.
+        url: The url of the server, with or without /v1. The environment variable TTS_EMBEDDINGS_KEY has its key, if it needs one.
+        model: The model's name on the server.
 
     Raises:
         ConfigError: the url is none, or holds a secret.

@@ -52,7 +52,7 @@ def gains(tree: LevelTree, rewards: Numbers, charge: float) -> tuple[Numbers, Nu
 
     Args:
         rewards: [N], sum to 1.
-        charge: of all costs together (lambda_b), at least 0.
+        charge: The charge of all costs together (lambda_b), at least 0.
     """
     if charge == 0:
         return rewards + _KEEPING, np.full(len(tree.node_costs), _KEEPING)
@@ -67,10 +67,10 @@ def best_leaves(
     """Return the leaves to keep, at least one, and their ancestors; or, where no optimum was found, why.
 
     Args:
-        rewards, charge: as in `gains`.
+        rewards, charge: As in `gains`.
         clusters: [N], of each leaf, from 0; None: nothing is earned by covering them.
-        bonus: for covering all of them (lambda_d).
-        seconds: most of the solver's.
+        bonus: The bonus for covering all of them (lambda_d).
+        seconds: Most of the solver's.
     """
     num_leaves, num_nodes = len(tree.leaf_costs), len(tree.node_costs)
     num_clusters = 0 if clusters is None else int(clusters.max()) + 1

@@ -26,8 +26,8 @@ class ByScore(Selection):
     """The parameters of selections that use scores of candidates. By default they use the scores of all candidates.
 
     Args:
-        verifier: the role that scores.
-        aggregate: how step scores are combined, such as "last", "min", "prod" or "mean".
+        verifier: The role that scores.
+        aggregate: How step scores are combined, such as "last", "min", "prod" or "mean".
         truncated: "vote": a truncated candidate with an answer counts; "drop": it does not.
     """
 

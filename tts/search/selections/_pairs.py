@@ -24,8 +24,8 @@ class ByPairs(Selection):
     """The parameters of selections that go by comparisons of two.
 
     Args:
-        verifier: the role that compares (`judge`).
-        truncated: as in `Majority`.
+        verifier: The role that compares (`judge`).
+        truncated: As in `Majority`.
     """
 
     verifier: Text = "main"

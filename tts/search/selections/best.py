@@ -32,7 +32,7 @@ class Best(ByScore):
     answer wins.
 
     Args:
-        verifier, aggregate, truncated: as in `ByScore`.
+        verifier, aggregate, truncated: As in `ByScore`.
 
     Cost: one verifier call a candidate.
 

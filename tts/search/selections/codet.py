@@ -33,9 +33,9 @@ class CodeT(Selection):
       rarely agree, so that the solution warns of them.
 
     Args:
-        verifier: the role of the tests, which states an outcome, 0 or 1, of each: `code` with `tests` that a model wrote, or of imported
+        verifier: The role of the tests, which states an outcome, 0 or 1, of each: `code` with `tests` that a model wrote, or of imported
             programs with such tests "tests".
-        truncated: as in `Majority`.
+        truncated: As in `Majority`.
 
     Cost: one verifier call a candidate; on recorded samples, nothing.
 

@@ -24,7 +24,7 @@ class Hierarchical(ByScore):
     single known score it is a flat vote over all candidates, as in the paper, where votes within short chains were unstable.
 
     Args:
-        verifier, aggregate, truncated: as in `ByScore`.
+        verifier, aggregate, truncated: As in `ByScore`.
 
     Cost: one verifier call a candidate.
 

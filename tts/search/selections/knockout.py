@@ -31,7 +31,7 @@ class Knockout(Tournament):
     confidence is the product of the preferences for the winner.
 
     Args:
-        verifier, truncated: as in `ByPairs`.
+        verifier, truncated: As in `ByPairs`.
 
     Cost: at most N - 1 verifier calls, each a pair in both orders. One is reserved with every sample.
 

@@ -29,8 +29,8 @@ class League(Tournament):
     comparison it is a majority vote. The weights are the means.
 
     Args:
-        opponents: of each candidate, at least 1 (K in the paper).
-        verifier, truncated: as in `ByPairs`.
+        opponents: The opponents of each candidate, at least 1 (K in the paper).
+        verifier, truncated: As in `ByPairs`.
 
     Cost: at most N x `opponents` verifier calls, and N (N - 1) / 2 at most, each a pair in both orders; `opponents` are held for with every
     sample. As many, in order, as the budget pays.

@@ -30,8 +30,8 @@ class MajorityOfBests(ByScore):
       is a majority vote.
 
     Args:
-        subset: candidates of a bootstrap sample, at least 1 (m in the paper); None: the root of N.
-        verifier, aggregate, truncated: as in `ByScore`.
+        subset: Candidates of a bootstrap sample, at least 1 (m in the paper); None: the root of N.
+        verifier, aggregate, truncated: As in `ByScore`.
 
     Cost: one verifier call a candidate.
 

@@ -44,10 +44,10 @@ class Medoid(Selection):
     UNVERIFIED (from memory), with the cosine as the gain and equal weights. With `threshold` ours: the medoid of the largest cluster.
 
     Args:
-        embedder: makes the vectors: "sentences", "endpoint(url='http://localhost:8000', model='…')", "ngrams", or another of the table;
+        embedder: Makes the vectors: "sentences", "endpoint(url='http://localhost:8000', model='…')", "ngrams", or another of the table;
             None: the solver's, else "ngrams", which compares words and not meaning, as the solution then warns.
-        threshold: mean cosine distance in [0, 2] up to which clusters are joined; None: all answers are one cluster.
-        truncated: as in `Majority`.
+        threshold: Mean cosine distance in [0, 2] up to which clusters are joined; None: all answers are one cluster.
+        truncated: As in `Majority`.
 
     Cost: one vector for each answer that is written differently. Where an embedding server fails, words are compared, and the solution
         warns of it.
@@ -122,9 +122,9 @@ def summed(vectors: NDArray[np.float64], kinds: NDArray[np.int64], counts: NDArr
     """Return the summed similarity of each text to all answers: 1 to those of its class.
 
     Args:
-        vectors: of the texts, [texts, dimensions], of length 1.
-        kinds: their classes.
-        counts: answers that each stands for.
+        vectors: The vectors of the texts, [texts, dimensions], of length 1.
+        kinds: Their classes.
+        counts: Answers that each stands for.
     """
     sums = np.zeros(len(vectors))
     rows = max(1, _AT_ONCE // max(1, len(vectors)))

@@ -29,8 +29,8 @@ class Pairwise(ByPairs):
     every other, where the paper's lose one match and leave; position-swapped as Zheng et al. (2306.05685).
 
     Args:
-        most: answers that are compared, the most frequent; at least 2.
-        verifier, truncated: as in `ByPairs`.
+        most: Answers that are compared, the most frequent; at least 2.
+        verifier, truncated: As in `ByPairs`.
 
     Cost: at most `most` (`most` - 1) / 2 verifier calls, each a pair in both orders; as many, in order, as the budget pays.
 

@@ -37,8 +37,8 @@ class Rpc(ByScore):
     A warning names the paper's score where the role `main` has another verifier.
 
     Args:
-        least: known probabilities below which the fit means nothing, and nothing is dropped.
-        verifier, aggregate, truncated: as in `ByScore`.
+        least: Known probabilities below which the fit means nothing, and nothing is dropped.
+        verifier, aggregate, truncated: As in `ByScore`.
 
     Cost: one verifier call a candidate, without tokens for `confidence`; a fit of five numbers.
 

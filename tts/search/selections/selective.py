@@ -31,11 +31,11 @@ class Selective(Selection):
     the paper takes the probability of the answer's digits in one trace.
 
     Args:
-        threshold: the least confidence that is answered, at least 0; 0 answers all, above 1 none. An unknown one reaches only 0.
-        by: the selection that chooses, by name: "majority", "weighted", "best", "borda", …
+        threshold: The least confidence that is answered, at least 0; 0 answers all, above 1 none. An unknown one reaches only 0.
+        by: The selection that chooses, by name: "majority", "weighted", "best", "borda", …
         on: "share": the winner's share of all weight, as `Solution.confidence`; "score": the highest score, mapped to [0, 1], among the
             candidates with the chosen answer.
-        verifier, aggregate, truncated: of that selection. A selection without scores takes none of the first two.
+        verifier, aggregate, truncated: Of that selection. A selection without scores takes none of the first two.
 
     Cost: that selection's.
 

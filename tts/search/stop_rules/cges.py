@@ -33,10 +33,10 @@ class CGES(StopRule):
     not read. There the unseen answer may stop the search too; here only a seen one can. `answers` is ours.
 
     Args:
-        threshold: in [0, 1].
-        answers: how many answers are possible, at least 2; None: those seen, and one more.
-        verifier: the role that scores, in [0, 1].
-        aggregate: step scores to one.
+        threshold: The threshold in [0, 1].
+        answers: How many answers are possible, at least 2; None: those seen, and one more.
+        verifier: The role that scores, in [0, 1].
+        aggregate: Step scores to one.
 
     Raises:
         ConfigError: a score outside [0, 1].
@@ -87,9 +87,9 @@ def answer_posterior(kinds: Sequence[int], scores: Sequence[float], answers: int
     """Return the posterior probability of each answer that was seen.
 
     Args:
-        kinds: the answer of each candidate.
-        scores: the probability that it is right, in [0, 1].
-        answers: as in `CGES`.
+        kinds: The answer of each candidate.
+        scores: The probability that it is right, in [0, 1].
+        answers: As in `CGES`.
     """
     seen = list(dict.fromkeys(kinds))
     possible = len(seen) + 1 if answers is None else max(answers, len(seen), 2)

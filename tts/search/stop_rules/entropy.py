@@ -23,8 +23,8 @@ class Entropy(StopRule):
     Source: the entropy rule in the code of ASC (algorithm B1, 2305.11860: at most .75); its normaliser, and `least`, are ours.
 
     Args:
-        threshold: in [0, 1]; 0 stops only where all agree.
-        least: answers before it may stop, at least 2.
+        threshold: The threshold in [0, 1]; 0 stops only where all agree.
+        least: Answers before it may stop, at least 2.
 
     Example:
         >>> import tts

@@ -18,7 +18,7 @@ class InARow(StopRule):
     Source: the rule of algorithm B9 (answers that have stopped changing), here over samples.
 
     Args:
-        k: equal answers in a row, at least 1.
+        k: Equal answers in a row, at least 1.
 
     Example:
         >>> import tts

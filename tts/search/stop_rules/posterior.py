@@ -28,7 +28,7 @@ class Posterior(StopRule):
     is no error rate.
 
     Args:
-        threshold: in [0, 1]; 1 stops never. At 0.95 four equal answers stop.
+        threshold: The threshold in [0, 1]; 1 stops never. At 0.95 four equal answers stop.
 
     Example:
         >>> import tts

@@ -37,12 +37,12 @@ class ReASC(StopRule):
     it is the offline form, with verdicts.
 
     Args:
-        threshold: in [0, 1]; 1 stops never but at the gate.
-        gate: score at which a first candidate is enough; None: none is.
-        mean, spread: of the scores of first candidates over problems.
+        threshold: The threshold in [0, 1]; 1 stops never but at the gate.
+        gate: Score at which a first candidate is enough; None: none is.
+        mean, spread: Of the scores of first candidates over problems.
         pull: λ in the paper, at least 0.
-        verifier: the role that scores.
-        aggregate: step scores to one.
+        verifier: The role that scores.
+        aggregate: Step scores to one.
 
     Cost: one verifier call a candidate. Whole solutions are drawn one after another, since each may be the last.
 
@@ -77,7 +77,7 @@ class ReASC(StopRule):
         Args:
             scores: [P], finite.
             right: [P], whether each candidate is right.
-            precision: in [0, 1]; where no score reaches it, the best.
+            precision: The precision in [0, 1]; where no score reaches it, the best.
 
         Raises:
             ConfigError: fewer than two scores, one that is not finite, or lengths that differ.

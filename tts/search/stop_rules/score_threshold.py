@@ -25,9 +25,9 @@ class ScoreThreshold(StopRule):
     Source: algorithm A13, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute" (2410.02725); the rule itself is from memory.
 
     Args:
-        threshold: in the verifier's range (theta).
-        verifier: the role that scores.
-        aggregate: step scores to one.
+        threshold: The threshold in the verifier's range (theta).
+        verifier: The role that scores.
+        aggregate: Step scores to one.
 
     Cost: one verifier call a candidate. Whole solutions are drawn one after another, since each may be the last.
 

@@ -20,7 +20,7 @@ class Unanimous(StopRule):
     Source: ESC, Li et al., "Escape Sky-high Cost" (2401.10480, ICLR 2024); the authors' code returns the window's answer too.
 
     Args:
-        window: candidates in a window (w in the paper), at least 1.
+        window: Candidates in a window (w in the paper), at least 1.
 
     Cost: expected samples w [sum_{i<m-1} q (1-q)^i (i+1) + (1-q)^(m-1) m] for m windows, q = sum_a p_a^w.
 

@@ -73,18 +73,18 @@ class AStar(Guided):
     """Best-first search over partial solutions, by f = g + h with h = 1 - score. A state is a path; g is the cost of its edges.
 
     Args:
-        branching: continuations of an expanded state (k in the paper).
-        edge_cost: what an edge from h to h' adds to g. "drop": the fall of the score, max(0, h' - h). "consistent": the rise of the
+        branching: Continuations of an expanded state (k in the paper).
+        edge_cost: What an edge from h to h' adds to g. "drop": the fall of the score, max(0, h' - h). "consistent": the rise of the
             score, max(0, h - h'); f then never falls along a path, as textbook A* requires. "zero": nothing, which is greedy
             best-first search. "unit": 1 / max_steps.
         frontier: "global": all open states compete; "local": only the continuations of the states expanded last.
-        width: how many of the best open states are expanded in one call.
-        goals: solutions to find, at least 1, the best first. 1, the default, is the paper's: the first solution is the answer, and what is
+        width: How many of the best open states are expanded in one call.
+        goals: Solutions to find, at least 1, the best first. 1, the default, is the paper's: the first solution is the answer, and what is
             left of the budget stays unspent, as a warning says. None: as many as the budget pays. Several are weighted by score. Where no
             open state is left, the search begins anew at the root.
-        expansions: most states to expand. Then the solutions found are returned, or else the best open state is completed. None: until
+        expansions: Most states to expand. Then the solutions found are returned, or else the best open state is completed. None: until
             the budget ends.
-        temperature, max_steps, verifier, aggregate: as in `Guided`.
+        temperature, max_steps, verifier, aggregate: As in `Guided`.
 
     Cost: k steps and k verifier calls an expansion. The budget of n samples with d steps each pays about n d / k expansions. In samples:
         k for the root and k - 1 for each other expansion. The first solution of d steps takes at least d expansions.

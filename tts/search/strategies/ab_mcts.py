@@ -42,9 +42,9 @@ class AnswerNode:
     """A solution of the tree, or its root.
 
     Args:
-        new: scores of the children, as they came.
-        below: scores of the nodes below the children.
-        all: its own score and those below it.
+        new: Scores of the children, as they came.
+        below: Scores of the nodes below the children.
+        all: Its own score and those below it.
     """
 
     made: Candidate | None = None
@@ -60,10 +60,10 @@ class AbMcts(Judged):
     """Adaptive branching: a new solution or a revision, by the scores so far.
 
     Args:
-        n: solutions in all, at least 1; None: as many as the budget pays.
+        n: Solutions in all, at least 1; None: as many as the budget pays.
         posterior: "normal" or "beta" (AB-MCTS-A), or "mixed" (AB-MCTS-M).
-        writers: roles of the models that write; several let the scores choose among them.
-        temperature, verifier, aggregate: as in `Judged`.
+        writers: Roles of the models that write; several let the scores choose among them.
+        temperature, verifier, aggregate: As in `Judged`.
 
     Cost: n solutions, each scored once; a revision reads its prompt, with one solution. Anytime: nested in n.
     Random: the draws of each round, addressed by its number.

@@ -35,9 +35,9 @@ class Adaptive(Judged):
     """Samples drawn and judged one at a time.
 
     Args:
-        threshold: the score that ends it (theta), in the verifier's range; its lowest takes one sample, one beyond it all.
+        threshold: The score that ends it (theta), in the verifier's range; its lowest takes one sample, one beyond it all.
             `threshold_for` finds the one with a wanted mean number of samples.
-        start: temperature of the first sample, from which it is annealed: T_k = T - (T - start) / 2^(k-1), 0, .5, .75, … for
+        start: Temperature of the first sample, from which it is annealed: T_k = T - (T - start) / 2^(k-1), 0, .5, .75, … for
             start 0 and T 1; None: all are drawn at T.
         n, temperature (T), verifier, aggregate: as in `Judged`; n is the most.
 
@@ -78,7 +78,7 @@ def threshold_for(scores: NDArray[np.float64], samples: float) -> float:
 
     Args:
         scores: [P, N], of the samples in the order they were drawn; NaN reaches no threshold.
-        samples: the wanted mean, from 1 to N.
+        samples: The wanted mean, from 1 to N.
 
     Raises:
         ConfigError: there is no score, `samples` is out of its range, or even the lowest threshold takes more.

@@ -38,14 +38,14 @@ class AnswerConvergence(Strategy):
     """Traces one after another, each probed at every step.
 
     Args:
-        n: traces, at least 1; None: as many as the budget pays.
-        k: equal answers in a row that end a trace, at least 1.
-        every: tokens between probes, at least 1; None: a probe after each step.
-        cue: forced after a trace to have its answer, in words that the model was trained on and the task reads an answer after; None: the
+        n: Traces, at least 1; None: as many as the budget pays.
+        k: Equal answers in a row that end a trace, at least 1.
+        every: Tokens between probes, at least 1; None: a probe after each step.
+        cue: Forced after a trace to have its answer, in words that the model was trained on and the task reads an answer after; None: the
             task's (`Task.answer_cue`).
-        tokens: most tokens of a probe's answer, at least 1.
-        temperature: of the traces; None: the run's.
-        max_steps: of a trace, the last of which runs to the end of the solution.
+        tokens: Most tokens of a probe's answer, at least 1.
+        temperature: The temperature of the traces; None: the run's.
+        max_steps: Of a trace, the last of which runs to the end of the solution.
 
     Cost: what n solutions cost up to their convergence, and a probe a step: the cue, read, at most `tokens`, written, and one sample.
 

@@ -35,12 +35,12 @@ class Beam(WideAhead):
     """Beam search over steps, with optional lookahead. The candidates are the n finished paths with the best scores.
 
     Args:
-        branching: continuations of each kept path (M in the papers; search-and-learn: beam width). The n / M best paths are kept. 1
+        branching: Continuations of each kept path (M in the papers; search-and-learn: beam width). The n / M best paths are kept. 1
             keeps all: best-of-n, if all paths have the same number of steps and duplicates are kept. The place of a path that ended
             goes to a further continuation of a live one, as in the reference.
-        lookahead: greedy steps that are written after a path before it is scored, and then dropped (k); 0: none.
-        duplicates: of live paths with the same text, "drop" keeps only the first, "keep" keeps all.
-        n, temperature, max_steps, verifier, aggregate: as in `Wide`.
+        lookahead: Greedy steps that are written after a path before it is scored, and then dropped (k); 0: none.
+        duplicates: The duplicates of live paths with the same text, "drop" keeps only the first, "keep" keeps all.
+        n, temperature, max_steps, verifier, aggregate: As in `Wide`.
 
     Cost: n steps a level while any path is live, so at most n (lookahead + 1) x the tokens of the longest path. One verifier call a step,
         at most n x max_steps. In samples: n, plus one for each continuation of a path beyond its first. A search with a larger n does not

@@ -27,11 +27,11 @@ class BestOfN(Strategy):
     """N independent samples of one prompt.
 
     Args:
-        n: solutions to draw (N in the papers), at least 1; None: as many as the budget pays.
-        temperature: of the model's law; None: the run's.
-        effort: how long a served model thinks, in its own word ("low", "high"); None: the server's default.
+        n: Solutions to draw (N in the papers), at least 1; None: as many as the budget pays.
+        temperature: The temperature of the model's law; None: the run's.
+        effort: How long a served model thinks, in its own word ("low", "high"); None: the server's default.
         thought_tokens: The most tokens of a thought, by a field of the server's own; 0: no thought; None: the run's limit.
-        writer: role of the model that writes; the policy reads the problem in any case.
+        writer: Role of the model that writes; the policy reads the problem in any case.
 
     Cost: n samples, n x mean length generated tokens; the selection's verifier calls.
 
@@ -66,7 +66,7 @@ def self_consistency(*, n: int | None = None, temperature: float | None = None) 
     """Return `best_of_n(n) | majority` under its other name.
 
     Args:
-        n, temperature: as in `BestOfN`.
+        n, temperature: As in `BestOfN`.
 
     Raises:
         ConfigError: a value is out of its range.

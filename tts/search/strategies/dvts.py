@@ -30,9 +30,9 @@ class Dvts(WideAhead):
     """Greedy searches side by side; what their last levels finished are the candidates.
 
     Args:
-        branching: next steps of a subtree's prefix (M in the papers); 1 prunes nothing: best-of-n.
-        lookahead: steps that are written greedily beyond a path before it is scored, and dropped; 0: none.
-        n, temperature, max_steps, verifier, aggregate: as in `Wide`.
+        branching: Next steps of a subtree's prefix (M in the papers); 1 prunes nothing: best-of-n.
+        lookahead: Steps that are written greedily beyond a path before it is scored, and dropped; 0: none.
+        n, temperature, max_steps, verifier, aggregate: As in `Wide`.
 
     Cost: n steps a level, n (lookahead + 1) x the longest path's tokens, at most; a verifier call a step; in samples, n and M - 1 a
         level of each subtree. Nested in n at multiples of M.

@@ -35,9 +35,9 @@ class EarlyPruning(Judged):
     """N solutions begun, (1 - pruned) N finished.
 
     Args:
-        tokens: of each solution that are written before it is judged (m), at least 1; None: a quarter of the expected length.
-        pruned: share of solutions that are given up (rho), in [0, 1]; at least one is finished. 0: none, and nothing is judged early.
-        n, temperature, verifier, aggregate: as in `Judged`. Without n, each round begins as many as what is left of the budget pays, by
+        tokens: The tokens of each solution that are written before it is judged (m), at least 1; None: a quarter of the expected length.
+        pruned: Share of solutions that are given up (rho), in [0, 1]; at least one is finished. 0: none, and nothing is judged early.
+        n, temperature, verifier, aggregate: As in `Judged`. Without n, each round begins as many as what is left of the budget pays, by
             typical lengths and the cost below.
 
     Cost: n m + (1 - pruned) n (mean length - m) generated tokens; n (2 - pruned) verifier calls, or n if pruned is 0.

@@ -31,12 +31,12 @@ class EntropicParticleFilter(ParticleMethod):
     """One sweep of N particles. In early steps, while few particles have most of the weight, resampling has a temperature above 1.
 
     Args:
-        annealing: rule of the temperature at step t, never below 1. "ess": (N / ESS) (1 - t/T), for the effective sample size ESS.
+        annealing: Rule of the temperature at step t, never below 1. "ess": (N / ESS) (1 - t/T), for the effective sample size ESS.
             "entropy": 1 / beta with beta = H + (1 - H) t/T, for the entropy H of the weights over ln N. "base": 2 - t/T.
-        least_ess: the temperature is above 1 only where ESS is below this share of N, in [0, 1]; 0: never, which is particle filtering.
-        early: the temperature is above 1 only before this share of T steps, in [0, 1].
+        least_ess: The temperature is above 1 only where ESS is below this share of N, in [0, 1]; 0: never, which is particle filtering.
+        early: The temperature is above 1 only before this share of T steps, in [0, 1].
         horizon: T, at least 1; None: the mean number of steps of the solutions so far, and before any the task's typical number.
-        resampling: as in `ParticleMethod`, "systematic" by default. resample_below, target, twist, lookahead: as in `ParticleMethod`.
+        resampling: As in `ParticleMethod`, "systematic" by default. resample_below, target, twist, lookahead: as in `ParticleMethod`.
 
     Cost: as particle filtering.
     Random: the ancestors, addressed by step.

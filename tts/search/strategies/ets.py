@@ -47,17 +47,17 @@ class Ets(RewardBalanced):
     """Efficient tree search: REBASE on those live paths that an integer program keeps for reward, memory and diversity.
 
     Args:
-        charge: what keeping every node of the tree costs in the objective (lambda_b), at least 0; a part of the nodes costs its
+        charge: What keeping every node of the tree costs in the objective (lambda_b), at least 0; a part of the nodes costs its
             share. The paper tries several values. A large one keeps a single leaf.
-        coverage: what keeping a leaf of every cluster earns in the objective (lambda_d), at least 0; a part of the clusters earns its
+        coverage: What keeping a leaf of every cluster earns in the objective (lambda_d), at least 0; a part of the clusters earns its
             share. The authors have 1.5 for a width of 16, 1.4 for 64 and 1.45 for 256.
-        threshold: cosine distance in [0, 2] up to which steps are in one cluster.
-        cost: what a node costs: "nodes", the same for each, as in the paper; or "tokens", its number of tokens.
-        embedder: makes the vectors of new steps for the clusters. A name, such as "ngrams(size=4)" or "sentences", embeds the step's
+        threshold: Cosine distance in [0, 2] up to which steps are in one cluster.
+        cost: What a node costs: "nodes", the same for each, as in the paper; or "tokens", its number of tokens.
+        embedder: Makes the vectors of new steps for the clusters. A name, such as "ngrams(size=4)" or "sentences", embeds the step's
             text. "hidden" is the policy's hidden state after the step, which depends on the whole path. None: the embedder given to
             `Solver`, else "ngrams".
-        seconds: time limit of the integer program at one level.
-        n, balance_temperature, temperature, max_steps, verifier, aggregate: as in `RewardBalanced`.
+        seconds: Time limit of the integer program at one level.
+        n, balance_temperature, temperature, max_steps, verifier, aggregate: As in `RewardBalanced`.
 
     Cost: tokens, calls and samples as in REBASE. One integer program a level, booked as "search", with a variable for each leaf, inner
         node and cluster. Fewer tokens are live at once.

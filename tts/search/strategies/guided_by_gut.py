@@ -38,13 +38,13 @@ class GuidedByGut(Strategy):
     """Greedy searches side by side, guided by log-probabilities; what their last levels finished are the candidates.
 
     Args:
-        n: paths at each level, at least 1; None: as many as the budget pays, again and again.
-        branching: next steps of a subtree's prefix (M), at least 1.
-        novelty: weight of the share of new words, at least 0.
-        temperature: of the first `levels` steps; None: the run's.
-        cool: of later ones; None: the same.
-        levels: at least 0.
-        max_steps: of a path, the last of which runs to the end of the solution.
+        n: Paths at each level, at least 1; None: as many as the budget pays, again and again.
+        branching: Next steps of a subtree's prefix (M), at least 1.
+        novelty: Weight of the share of new words, at least 0.
+        temperature: The temperature of the first `levels` steps; None: the run's.
+        cool: The cool of later ones; None: the same.
+        levels: At least 0.
+        max_steps: Of a path, the last of which runs to the end of the solution.
 
     Cost: as `dvts`, without verifier.
     Random: none of its own. Candidates have the mean token probability of their last step as the score "gut".

@@ -30,9 +30,9 @@ class VisitedNode:
     """A path of the tree: what its visits found.
 
     Args:
-        prior: its share among its siblings.
-        total: of the values backed up, over `visits`.
-        closed: nothing below is left to write.
+        prior: Its share among its siblings.
+        total: The total of the values backed up, over `visits`.
+        closed: Nothing below is left to write.
     """
 
     path: Trajectory
@@ -49,11 +49,11 @@ class Mcts(Guided):
     """Rounds of selection, expansion, valuation and backing up.
 
     Args:
-        n: rounds, at least 1; None: as many as the budget pays.
-        width: children that a leaf is given, at least 1.
+        n: Rounds, at least 1; None: as many as the budget pays.
+        width: Children that a leaf is given, at least 1.
         exploration: c in the formula; 0 goes by the mean value alone.
         value: "verifier": the score of the child's prefix; "rollout": the score of a solution written from the child.
-        temperature, max_steps, verifier, aggregate: as in `Guided`.
+        temperature, max_steps, verifier, aggregate: As in `Guided`.
 
     Cost: n x width steps and as many verifier calls; with "rollout" n x width solutions instead of prefixes. Anytime: nested in n.
 

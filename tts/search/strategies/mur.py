@@ -33,13 +33,13 @@ class Mur(SideBySide):
     """Solutions of which uncertain steps are the best of several.
 
     Args:
-        branching: candidates of an uncertain step, at least 1; 1 is plain sampling.
-        gamma: a step is uncertain whose u is above the running mean less ln gamma, above 0: a small one finds none, a great one all but the
+        branching: Candidates of an uncertain step, at least 1; 1 is plain sampling.
+        gamma: A step is uncertain whose u is above the running mean less ln gamma, above 0: a small one finds none, a great one all but the
             first. u is the mean of -ln p over its tokens.
-        momentum: of the running mean, in [0, 1) (alpha).
-        verifier: the role that scores the candidates; None: their mean log-probability does.
-        aggregate: step scores to one.
-        n, temperature, max_steps: as in `SideBySide`.
+        momentum: The momentum of the running mean, in [0, 1) (alpha).
+        verifier: The role that scores the candidates; None: their mean log-probability does.
+        aggregate: Step scores to one.
+        n, temperature, max_steps: As in `SideBySide`.
 
     Cost: a plain solution, and branching - 1 steps and samples for each uncertain step; with a verifier a call for each of its candidates.
     Random: none of its own.

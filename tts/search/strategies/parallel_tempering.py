@@ -31,9 +31,9 @@ class ParallelTempering(ParticleMethod):
     Args:
         chains: M, at least 1; 1 is particle Gibbs.
         sweeps: S, at least 1.
-        hottest: temperature of the first chain's weights, as a multiple of the last one's, at least 1; between them a geometric ladder.
-        weight_temperature: of the last, coldest chain's weights.
-        n: as in `ParticleMethod`, shared out over chains and sweeps.
+        hottest: Temperature of the first chain's weights, as a multiple of the last one's, at least 1; between them a geometric ladder.
+        weight_temperature: The weight temperature of the last, coldest chain's weights.
+        n: As in `ParticleMethod`, shared out over chains and sweeps.
 
     Cost: n x sweeps x chains solutions, less the references; verifier calls as in particle filtering, for each sweep of each chain.
     Random: the ancestors, addressed by chain, sweep and step, the references and the swaps.

@@ -27,9 +27,9 @@ class ParticleGibbs(ParticleMethod):
 
     Args:
         sweeps: S in the paper, at least 1; 1 is particle filtering.
-        weight_temperature: of the weights (tau).
+        weight_temperature: The weight temperature of the weights (tau).
         returned: "all": what every sweep ended with; "last": the last one alone.
-        n: as in `ParticleMethod`, shared out over the sweeps.
+        n: As in `ParticleMethod`, shared out over the sweeps.
 
     Cost: n x sweeps solutions, less the references; verifier calls as in particle filtering, for each sweep.
     Random: the ancestors, addressed by sweep and step, and the references.

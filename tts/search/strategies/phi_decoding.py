@@ -47,14 +47,14 @@ class PhiDecoding(Strategy):
     """Searches of some paths whose steps are drawn by foresight.
 
     Args:
-        n: solutions, at least 1; None: as many as the budget pays, in one search after another.
-        beams: paths of a search (M).
-        branching: next steps of each (N).
-        clusters: most groups of continuations (K). Each at least 1.
-        foresight: steps of a continuation, at least 1, and no deeper than `max_steps`; the code's run to the end.
-        deviations: standard deviations below the mean of the steps' log-probabilities at which steps are left out, at least 0.
-        least, most: steps drawn by foresight, at least and at most; at least 0 and 1.
-        agreement: share of the continuations that, alike, ends the foresight after `least` steps, in [0, 1].
+        n: Solutions, at least 1; None: as many as the budget pays, in one search after another.
+        beams: Paths of a search (M).
+        branching: Next steps of each (N).
+        clusters: Most groups of continuations (K). Each at least 1.
+        foresight: Steps of a continuation, at least 1, and no deeper than `max_steps`; the code's run to the end.
+        deviations: Standard deviations below the mean of the steps' log-probabilities at which steps are left out, at least 0.
+        least, most: Steps drawn by foresight, at least and at most; at least 0 and 1.
+        agreement: Share of the continuations that, alike, ends the foresight after `least` steps, in [0, 1].
         temperature: The temperature of steps and solutions; None: the run's.
         foresight_temperature: The temperature of continuations; None: that of steps.
         max_steps: The most steps of a path.

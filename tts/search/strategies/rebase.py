@@ -83,9 +83,9 @@ class Rebase(RewardBalanced):
     """Reward-balanced search: at each level a live path gets continuations in proportion to the softmax of its score.
 
     Args:
-        n: continuations at the first level, and paths to bring to an end (N in the paper). Each path that ends takes one from the
+        n: Continuations at the first level, and paths to bring to an end (N in the paper). Each path that ends takes one from the
             next levels. None: as many as the budget pays.
-        balance_temperature, temperature, max_steps, verifier, aggregate: as in `RewardBalanced`.
+        balance_temperature, temperature, max_steps, verifier, aggregate: As in `RewardBalanced`.
 
     Cost: about n x mean length generated tokens. One verifier call for each step of a live path. In samples: n, plus one for each
         continuation of a path beyond its first. A search with a larger n does not contain one with a smaller n.

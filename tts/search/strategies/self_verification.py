@@ -58,14 +58,14 @@ class SelfVerification(Strategy):
     """Solutions that the model verifies itself; the share of its verdicts weighs each.
 
     Args:
-        n: solutions (S), at least 1; None: as many as the budget pays with their verifications.
-        verifications: of each solution (V), at least 0; None: by `law`.
+        n: Solutions (S), at least 1; None: as many as the budget pays with their verifications.
+        verifications: The verifications of each solution (V), at least 0; None: by `law`.
         law: (scale, exponent), V = scale C^exponent where the budget pays C plain solutions; `python -m research.methods.splits` measures
             it. None: without `verifications` V is 0, the solutions vote, and a warning says so. The paper's exponent is .39.
-        checker: role of the model that verifies.
-        question: what it is asked about problem and solution; how to end is added.
-        max_tokens: of a verification; None: the run's.
-        temperature: of both; None: the run's.
+        checker: Role of the model that verifies.
+        question: What it is asked about problem and solution; how to end is added.
+        max_tokens: Of a verification; None: the run's.
+        temperature: The temperature of both; None: the run's.
 
     Cost: n x (1 + V) samples; each solution is read once by the model that verifies. Candidates have the score "verified", in [0, 1].
     Random: none of its own.

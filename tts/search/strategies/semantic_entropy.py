@@ -37,13 +37,13 @@ class SemanticEntropy(Strategy):
     """Rounds of N answers; the last round's vote.
 
     Args:
-        n: answers a round, at least 1; None: what the budget pays, over the rounds, but two where it can: one answer always agrees.
-        rounds: most rounds, at least 1.
+        n: Answers a round, at least 1; None: what the budget pays, over the rounds, but two where it can: one answer always agrees.
+        rounds: Most rounds, at least 1.
         rule: "threshold": stop when the entropy of a round is below `threshold`; "secretary": watch the first `watched` rounds, then
             stop at the first whose entropy is below all of theirs.
-        threshold: in nats; 0 stops never, anything above stops at a unanimous round.
-        watched: at least 1.
-        shown: most solutions that the next round is shown, at least 1.
+        threshold: The threshold in nats; 0 stops never, anything above stops at a unanimous round.
+        watched: At least 1.
+        shown: Most solutions that the next round is shown, at least 1.
         prompt: "fuse" or "revise", the task's kind of prompt for that.
         temperature: None: the run's.
 

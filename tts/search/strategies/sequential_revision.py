@@ -41,10 +41,10 @@ class SequentialRevision(Strategy):
     """Chains of revisions beside each other.
 
     Args:
-        chains: beside each other, at least 1.
-        length: attempts in a chain, at least 1. Their product is N; one or both may be None. N is then the solutions
+        chains: Beside each other, at least 1.
+        length: Attempts in a chain, at least 1. Their product is N; one or both may be None. N is then the solutions
             that the budget pays, and the other is N over the given one. Both None: both are near the root of N.
-        shown: most earlier attempts in a prompt, at least 1.
+        shown: Most earlier attempts in a prompt, at least 1.
         feedback: The role of the verifier whose notes stand after the attempts (`StepScores.note`); None: none.
         temperature: None: the run's.
 

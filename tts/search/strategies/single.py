@@ -17,7 +17,7 @@ class Single(Strategy):
     """One sample from the root.
 
     Args:
-        temperature: of the model's law; 0 is greedy; None: the run's.
+        temperature: The temperature of the model's law; 0 is greedy; None: the run's.
 
     Cost: one sample.
 

@@ -34,7 +34,7 @@ def collection(parts: Parts, keys: Sequence[str], *, inner: bool = False) -> str
     """Return the key of a collection from those of its items: in order, or sorted where the order means nothing.
 
     Args:
-        inner: whether it is itself an item of a collection.
+        inner: Whether it is itself an item of a collection.
     """
     if not parts.unordered:
         return f"{parts.brackets[0]}{', '.join(keys)}{parts.brackets[1]}"

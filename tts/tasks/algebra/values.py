@@ -47,9 +47,9 @@ class Evaluator:
     """The value of trees at one point.
 
     Args:
-        point: from 0 to POINTS - 1.
+        point: The point from 0 to POINTS - 1.
         signs: 1 or -1, what a plus-minus sign means.
-        given: values of variables by name, in place of the point's.
+        given: Values of variables by name, in place of the point's.
     """
 
     def __init__(self, point: int = 0, signs: int = 1, given: Mapping[str, Value] | None = None) -> None:

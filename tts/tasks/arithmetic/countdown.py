@@ -64,8 +64,8 @@ def draw(count: int, split: Split, seed: int, index: int) -> CountdownProblem:
     """Return problem number `index` of an endless series. Results on the way and the target are from 1 to 99.
 
     Args:
-        count: of numbers, 2 to 6, each from 1 to 25.
-        split, seed, index: as `tts.tasks.arithmetic.generator.draw`.
+        count: The count of numbers, 2 to 6, each from 1 to 25.
+        split, seed, index: As `tts.tasks.arithmetic.generator.draw`.
 
     Raises:
         ConfigError: the count or the split is none of these.

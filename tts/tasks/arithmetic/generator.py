@@ -38,11 +38,11 @@ class Difficulty:
     """The difficulty of a problem.
 
     Args:
-        operations: number of operations, 1 to 10.
+        operations: Number of operations, 1 to 10.
         digits: 1 (operands to 9) or 2 (to 99).
-        operators: which there may be, of "+-*".
-        parentheses: whether there may be any.
-        worded: whether it is told as a story, which has no parentheses of its own: its events follow one another.
+        operators: Which there may be, of "+-*".
+        parentheses: Whether there may be any.
+        worded: Whether it is told as a story, which has no parentheses of its own: its events follow one another.
 
     Raises:
         ConfigError: a value is none of these, a story without + is asked for, or so many products that no result would be in bounds.
@@ -123,7 +123,7 @@ def draw(difficulty: Difficulty, split: Split, seed: int, index: int) -> Drawn:
     """Return problem number `index` of an endless series: the same, whatever else is drawn.
 
     Args:
-        seed: any whole number below 2**64; `index`: any number of at least 0.
+        seed: Any whole number below 2**64; `index`: any number of at least 0.
 
     Raises:
         ConfigError: the split is unknown, or no problem of this difficulty was found in it.

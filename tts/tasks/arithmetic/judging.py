@@ -19,8 +19,8 @@ def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
     beyond the last step, and after the answer line, are wrong. A missing line has no verdict.
 
     Args:
-        expression: what the problem asks for.
-        lines: of a solution, with or without their newlines, whole or cut short.
+        expression: What the problem asks for.
+        lines: The lines of a solution, with or without their newlines, whole or cut short.
     """
     before, stated, behind = _part(lines)
     verdicts: list[bool] = []

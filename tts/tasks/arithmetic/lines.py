@@ -51,7 +51,7 @@ class LinesTask(Task):
     """A task whose solutions are a step a line, then a line "A: " with the answer.
 
     Attributes:
-        tokens: usual length by kind: of a solution ("solve", "revise"), and of one line ("step").
+        tokens: Usual length by kind: of a solution ("solve", "revise"), and of one line ("step").
     """
 
     step_stop: tuple[str, ...] = STEP_STOP

@@ -15,8 +15,8 @@ class Parts:
     r"""The outermost structure of an answer.
 
     Args:
-        brackets: the brackets around the whole answer, such as ("[", ")") for a half-open interval; ("", "") if there are none.
-        items: the texts between commas or semicolons outside of inner brackets, at least one.
+        brackets: The brackets around the whole answer, such as ("[", ")") for a half-open interval; ("", "") if there are none.
+        items: The texts between commas or semicolons outside of inner brackets, at least one.
     """
 
     brackets: tuple[str, str]

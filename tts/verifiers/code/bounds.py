@@ -17,11 +17,11 @@ class SandboxBound:
     """A bound of programs.
 
     Args:
-        name: what is bounded.
-        mechanism: by what.
-        absent: why it does not hold here; "" where it holds.
-        required: whether `code(sandbox="landlock")` refuses to run without it.
-        bare: whether it holds with `sandbox="none"` as well.
+        name: What is bounded.
+        mechanism: The mechanism by what.
+        absent: Why it does not hold here; "" where it holds.
+        required: Whether `code(sandbox="landlock")` refuses to run without it.
+        bare: Whether it holds with `sandbox="none"` as well.
     """
 
     name: str

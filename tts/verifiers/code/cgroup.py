@@ -22,7 +22,7 @@ class ControlGroup:
     """A control group that bounds memory.
 
     Args:
-        path: its folder.
+        path: Its folder.
         version: 1 or 2.
     """
 
@@ -62,7 +62,7 @@ def make(name: str, memory: int) -> ControlGroup | None:
     """Return a new control group that bounds memory in bytes, or None where none can be made.
 
     Args:
-        name: of its own among all groups of this process.
+        name: The name of its own among all groups of this process.
     """
     found = place()
     if found is None:
@@ -103,7 +103,7 @@ def candidates(own: str, mounts: str) -> list[tuple[Path, int]]:
     A group of version 2 with processes cannot have groups with limits below it, so there the group above is tried.
 
     Args:
-        own, mounts: the texts of /proc/self/cgroup and /proc/self/mounts.
+        own, mounts: The texts of /proc/self/cgroup and /proc/self/mounts.
     """
     found: list[tuple[Path, int]] = []
     for line in mounts.splitlines():

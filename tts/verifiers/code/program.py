@@ -32,13 +32,13 @@ def run_program(program: str, steps: list[dict[str, Any]], room: int, folder: st
     """Run a program as the module `solution`, then the steps in its namespace; return the report.
 
     Args:
-        steps: each has "do": a statement; or "values": expressions, each with a name that keeps its value here or None, and whether only
+        steps: Each has "do": a statement; or "values": expressions, each with a name that keeps its value here or None, and whether only
             its truth is asked; or "unittest": names of
             test cases; or "doctest": docstrings; or "stdin": a text, on which the program's file is run. "test": whether it is a test; a
             step that is none and fails ends the run.
-        room: largest size of the values, in characters.
-        folder: where the program's file is written.
-        seconds: limit of each step; 0: none. A step in this process that passes it ends the process by SIGALRM.
+        room: Largest size of the values, in characters.
+        folder: Where the program's file is written.
+        seconds: Limit of each step; 0: none. A step in this process that passes it ends the process by SIGALRM.
     """
     if any("stdin" in step for step in steps):
         return _run_file(program, steps, folder, seconds)

@@ -71,12 +71,12 @@ class ProgramResult:
     """The outcome of a program.
 
     Args:
-        outcome: how it ended.
-        detail: the reason, in one line.
-        passed, total: numbers of tests.
-        output: the start of its output.
-        seconds: elapsed time, the start of its process included.
-        tests: whether it passed each test, in order; fewer than there are, or none: it did not get to the others.
+        outcome: How it ended.
+        detail: The reason, in one line.
+        passed, total: Numbers of tests.
+        output: The start of its output.
+        seconds: Elapsed time, the start of its process included.
+        tests: Whether it passed each test, in order; fewer than there are, or none: it did not get to the others.
     """
 
     outcome: ProgramOutcome

@@ -81,10 +81,10 @@ class Code(Verifier):
         credit: "all": 1 if all tests pass, else 0. "share": the share of tests that pass.
         prelude: The programs before which the names of `typing`, `collections`, `math` and other modules are imported, as LiveCodeBench
             does: "solution": those with a class `Solution`; "always"; "never".
-        seconds: time limit of a program, above 0.
-        memory_mb: in MiB.
-        processes: concurrent ones.
-        output_kb: in KiB.
+        seconds: Time limit of a program, above 0.
+        memory_mb: The memory mb in MiB.
+        processes: Concurrent ones.
+        output_kb: The output kb in KiB.
 
     The note of a score says how many tests pass, and why the first others fail. Of hidden tests, which are the problem's reference answer,
     it says which ones fail and what kind of error the program ends with: no test, no value that one expects, and no message.

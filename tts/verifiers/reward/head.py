@@ -56,8 +56,8 @@ def read_head(record: RewardRecord, files: Iterable[Path], hidden: int | None) -
     """Read the head of a record.
 
     Args:
-        files: safetensors files.
-        hidden: size of the hidden state; None: unknown.
+        files: Safetensors files.
+        hidden: Size of the hidden state; None: unknown.
 
     Raises:
         ConfigError: a tensor is missing or not finite, or its shape does not fit the record or the neighbouring layers.

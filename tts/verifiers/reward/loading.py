@@ -37,12 +37,12 @@ def served(
     """Return a reward model; a loaded one is shared while a reference to it exists.
 
     Args:
-        record: name of a record of this package, or path of a YAML file.
-        weights: folder or Hub name of weights and tokenizer; None: the record's.
+        record: Name of a record of this package, or path of a YAML file.
+        weights: Folder or Hub name of weights and tokenizer; None: the record's.
         backend: "engine", "transformers" or "vllm"; None: "engine".
-        device: of the backend; None: its default.
-        url: of a server that runs the model; None: this process runs it.
-        served_as: the model's name on the server; None: as `weights`.
+        device: The device of the backend; None: its default.
+        url: The url of a server that runs the model; None: this process runs it.
+        served_as: The model's name on the server; None: as `weights`.
 
     Raises:
         ConfigError: the record, the model or the backend is not valid, or they do not fit together.

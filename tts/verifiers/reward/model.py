@@ -40,9 +40,9 @@ class ServedModel(Protocol):
     """A running reward model.
 
     Attributes:
-        renderer: its record, bound to its tokenizer.
-        rates: cost of a token.
-        counters: its own count of computed tokens.
+        renderer: Its record, bound to its tokenizer.
+        rates: Cost of a token.
+        counters: Its own count of computed tokens.
     """
 
     renderer: SolutionRenderer
@@ -62,9 +62,9 @@ class HandleModel:
     """A reward model on a backend with handles; it computes only the tokens of steps that it has not read.
 
     Args:
-        renderer: of its record, limited to the backend's context.
-        backend: that runs the model.
-        head: for records that have one.
+        renderer: The renderer of its record, limited to the backend's context.
+        backend: That runs the model.
+        head: The head for records that have one.
 
     Raises:
         CapabilityError: the backend does not take exact tokens, or lacks a capability that the record's readout needs.

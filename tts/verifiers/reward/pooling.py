@@ -46,11 +46,11 @@ class PoolingServer:
     """The server of a reward model, its timeout and retries.
 
     Args:
-        url: of the server, without a path; the environment variable TTS_REWARD_KEY has its key, if it needs one.
-        model: the model's name on the server; None: the record's.
-        timeout_s: seconds for one request, above 0.
-        tries: most attempts if the server does not accept it (no connection, 425, 429, 503).
-        batch: most trajectories in one request.
+        url: The url of the server, without a path; the environment variable TTS_REWARD_KEY has its key, if it needs one.
+        model: The model's name on the server; None: the record's.
+        timeout_s: Seconds for one request, above 0.
+        tries: Most attempts if the server does not accept it (no connection, 425, 429, 503).
+        batch: Most trajectories in one request.
 
     Raises:
         ConfigError: a value is not valid.
@@ -78,9 +78,9 @@ class Pooled(ABC):
     """A reward model that reads whole trajectories and returns the outputs of its head before any activation.
 
     Args:
-        renderer: of its record.
-        where: what runs the model, for messages.
-        batch: most trajectories in one request.
+        renderer: The renderer of its record.
+        where: What runs the model, for messages.
+        batch: Most trajectories in one request.
 
     """
 
@@ -102,7 +102,7 @@ class Pooled(ABC):
         """Return the scores of solutions.
 
         Args:
-            seconds: the time left of the budget; None: no limit.
+            seconds: The time left of the budget; None: no limit.
 
         Raises:
             ServerError: the request failed, and the caller is not at fault. Its `again` is True if the server computed nothing.
@@ -151,8 +151,8 @@ class PoolingModel(Pooled):
     raises VerifierError.
 
     Args:
-        renderer: of its record.
-        server: its address.
+        renderer: The renderer of its record.
+        server: Its address.
     """
 
     def __init__(self, renderer: SolutionRenderer, server: PoolingServer) -> None:

@@ -43,8 +43,8 @@ class VLLMPooled(Pooled):
     """A reward model in vLLM; a trajectory is charged whole for every score, as on a server.
 
     Args:
-        renderer: of its record.
-        engine: runs the model in pooling mode; it is closed with this object.
+        renderer: The renderer of its record.
+        engine: Runs the model in pooling mode; it is closed with this object.
     """
 
     def __init__(self, renderer: SolutionRenderer, engine: VLLMEngine) -> None:

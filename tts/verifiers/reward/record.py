@@ -31,9 +31,9 @@ class Separator(_Strict):
     """The separator after every step; the score is read at its last token.
 
     Args:
-        text: the separator.
-        tokens: the number of its tokens.
-        within: treatment of a step whose text contains the separator. "refuse": the scores of it and of later steps are NaN, because
+        text: The separator.
+        tokens: The number of its tokens.
+        within: Treatment of a step whose text contains the separator. "refuse": the scores of it and of later steps are NaN, because
             the model would take a part of it for a step. "keep": it is read as it is (for example a newline within a step).
     """
 
@@ -49,17 +49,17 @@ class Template(_Strict):
     beginning-of-sequence token as text. In the layout "turns", `{step}` is the first step.
 
     Args:
-        layout: one of
+        layout: One of
             "text": the prompt, then steps and separators, encoded as one text;
             "parts": the same, with prompt, steps and separators encoded separately;
             "reply": a chat, in which steps and separators are one message of the assistant;
             "turns": a chat with one message of the user for each step, each followed by the message `answer` of the assistant; the
             score is read where the answer would start.
-        prompt: text before the steps ("reply": the user's message; "turns": the first message, with the first step in it).
-        system: system message of the chat; None: none.
-        between: text between a separator and the next step ("text", "reply").
-        separator: after each step; None for "turns" and for outcome models.
-        answer: the assistant's message after every step, for "turns".
+        prompt: Text before the steps ("reply": the user's message; "turns": the first message, with the first step in it).
+        system: System message of the chat; None: none.
+        between: Text between a separator and the next step ("text", "reply").
+        separator: After each step; None for "turns" and for outcome models.
+        answer: The assistant's message after every step, for "turns".
     """
 
     layout: Layout
@@ -91,9 +91,9 @@ class Labels(_Strict):
     """A readout of next-token probabilities: the score is the probability of one label among all labels.
 
     Args:
-        good: the label whose probability is the score.
-        bad: the other labels.
-        tokens: the number of tokens of each label: one.
+        good: The label whose probability is the score.
+        bad: The other labels.
+        tokens: The number of tokens of each label: one.
     """
 
     kind: Literal["labels"] = "labels"
@@ -119,11 +119,11 @@ class Head(_Strict):
     """A readout of the last hidden state: linear layers with ReLU between them.
 
     Args:
-        layers: from the hidden state to the outputs.
-        outputs: the number of outputs of the last layer.
+        layers: The layers from the hidden state to the outputs.
+        outputs: The number of outputs of the last layer.
         activation: "softmax" over the outputs, "sigmoid" of the score's output, or "none".
-        good: index of the score's output, from 0.
-        file: file with the tensors; "": they are in the model's weights.
+        good: Index of the score's output, from 0.
+        file: File with the tensors; "": they are in the model's weights.
     """
 
     kind: Literal["head"] = "head"
@@ -146,18 +146,18 @@ class RewardRecord(_Strict):
     """A reward model, its layout and its readout.
 
     Args:
-        name: the name of the record.
-        model: a name of the models' registry, a Hub name, or a folder.
+        name: The name of the record.
+        model: A name of the models' registry, a Hub name, or a folder.
         kind: "process": one score for each step; "outcome": one score of the whole solution, read at the last token of its layout.
         architecture: `model_type` of the model's configuration; any other is refused when the model is loaded.
-        template: see `Template`.
-        readout: see `Labels` and `Head`.
-        aggregation: of the scores of steps to the score of the whole, for `aggregate="model"`.
-        max_tokens: most tokens that the model is shown; None: what its configuration allows. The scores of steps beyond are NaN.
-        parameters: weights used for one token, for FLOPs.
+        template: See `Template`.
+        readout: See `Labels` and `Head`.
+        aggregation: The aggregation of the scores of steps to the score of the whole, for `aggregate="model"`.
+        max_tokens: Most tokens that the model is shown; None: what its configuration allows. The scores of steps beyond are NaN.
+        parameters: Weights used for one token, for FLOPs.
         licence: SPDX identifier or the licence's name; "": not stated.
-        source: where the fields are from.
-        notes: advice for users.
+        source: Where the fields are from.
+        notes: Advice for users.
     """
 
     name: Annotated[str, Field(pattern=r"[A-Za-z0-9][\w.-]*")]

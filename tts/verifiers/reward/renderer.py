@@ -31,10 +31,10 @@ class RenderedSolution:
     """The tokens of a solution, and the positions at which its steps are read.
 
     Args:
-        ids: tokens up to the last position that is read.
-        at: the position of each step; None where its score is unknown.
-        prompt: the number of tokens of the problem.
-        why: for each step the reason that it has no position of its own; "" if it has.
+        ids: Tokens up to the last position that is read.
+        at: The position of each step; None where its score is unknown.
+        prompt: The number of tokens of the problem.
+        why: The why for each step the reason that it has no position of its own; "" if it has.
     """
 
     ids: Ids
@@ -65,14 +65,14 @@ class SolutionRenderer:
         - A step that does not fit in the limit is not shown. The scores of it and of all later steps are NaN.
 
     Args:
-        record: the layout.
-        tokenizer: a fast tokenizer of the transformers library.
-        context: most tokens; None: no limit.
+        record: The layout.
+        tokenizer: A fast tokenizer of the transformers library.
+        context: Most tokens; None: no limit.
 
     Attributes:
-        labels: ids of the record's labels, the good one first; () for a head.
-        limit: most tokens that are shown; None: no limit.
-        prompt_overhead, step_overhead: tokens that the layout adds to a problem, and to one step.
+        labels: Ids of the record's labels, the good one first; () for a head.
+        limit: Most tokens that are shown; None: no limit.
+        prompt_overhead, step_overhead: Tokens that the layout adds to a problem, and to one step.
 
     Raises:
         ConfigError: a separator or label has another number of tokens than stated; the chat template is missing or does not fit the
@@ -99,9 +99,9 @@ class SolutionRenderer:
         """Return the tokens and positions of a solution.
 
         Args:
-            problem: its text.
-            steps: of the solution, in order; for an outcome model, the whole solution as one step.
-            prompt: the task's prompt for the policy, for records whose template has `{prompt}`.
+            problem: Its text.
+            steps: The steps of the solution, in order; for an outcome model, the whole solution as one step.
+            prompt: The task's prompt for the policy, for records whose template has `{prompt}`.
         """
         texts = [step.strip() for step in steps]
         held = self._held(problem)

@@ -44,15 +44,15 @@ class Reward(Verifier):
     names. An outcome model returns one score of the whole.
 
     Args:
-        record: the name of a record of this package ("math-shepherd", …), or the path of a YAML file.
-        weights: a folder or Hub name; None: the record's.
+        record: The name of a record of this package ("math-shepherd", …), or the path of a YAML file.
+        weights: A folder or Hub name; None: the record's.
         backend: "engine", "transformers" or "vllm"; None: "engine".
-        device: of the backend; None: its default.
-        url: of a vLLM server in pooling mode; the environment variable TTS_REWARD_KEY has its key, if it needs one. None: the model
+        device: The device of the backend; None: its default.
+        url: The url of a vLLM server in pooling mode; the environment variable TTS_REWARD_KEY has its key, if it needs one. None: the model
             runs in this process.
-        served_as: the model's name on that server; None: as `weights`.
-        ratio: the most tokens of the model for one token of the policy, on average; above 0.
-        slack: the most other tokens of one score: separators, turns, and a step that was read before it was complete. Both bound what
+        served_as: The model's name on that server; None: as `weights`.
+        ratio: The most tokens of the model for one token of the policy, on average; above 0.
+        slack: The most other tokens of one score: separators, turns, and a step that was read before it was complete. Both bound what
             is reserved for a score; the score of a trajectory that would exceed the bound is NaN.
 
     Cost: at most ratio * new + slack + the template's tokens for each trajectory, as verifier tokens at the model's FLOPs. `new` is the

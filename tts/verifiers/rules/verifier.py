@@ -34,8 +34,8 @@ class Rules(Verifier):
     `score_threshold(threshold=1)`. Text without an answer scores 0. A problem without a rule is refused before anything is spent.
 
     Args:
-        sandbox: of programs; see `code`.
-        seconds: time limit of a program, above 0.
+        sandbox: The sandbox of programs; see `code`.
+        seconds: Time limit of a program, above 0.
 
     Cost: no tokens; of programs one process each.
 

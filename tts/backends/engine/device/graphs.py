@@ -66,14 +66,14 @@ class FixedSteps:
     that occurred 8 times is captured. In strict mode a graph whose replay has other bits than its kernels had one by one is refused.
 
     Args:
-        operations: with Triton kernels.
+        operations: The operations with Triton kernels.
         feed: `Decoder.feed`.
-        pool: that steps read and write.
-        room: of the buffers.
-        capture: makes a replay of what a function does on the device; None: every step runs kernel by kernel, in the same shapes.
+        pool: That steps read and write.
+        room: The room of the buffers.
+        capture: Makes a replay of what a function does on the device; None: every step runs kernel by kernel, in the same shapes.
 
     Attributes:
-        replays: steps that graphs ran.
+        replays: Steps that graphs ran.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class CudaCapture:
     """Captures as CUDA graphs that share one pool of memory: no two of them run at once, and nothing of one is read after the next.
 
     Args:
-        device: a CUDA device.
+        device: A CUDA device.
     """
 
     def __init__(self, device: torch.device) -> None:

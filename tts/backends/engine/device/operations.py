@@ -25,11 +25,11 @@ class DeviceOperations:
     """On a GPU. With "triton_strict" a row's numbers are its own; else their last bits may vary with what else is in the step.
 
     Args:
-        config: of the model.
+        config: The config of the model.
         executor: "triton" or "triton_strict". device and dtype: of the model.
 
     Attributes:
-        strict: whether a row's numbers are its own.
+        strict: Whether a row's numbers are its own.
         kernels: Triton's.
 
     Raises:

@@ -34,10 +34,10 @@ class Guided(Strategy):
     """The parameters of every tree method.
 
     Args:
-        temperature: of the policy; None: the run's.
-        max_steps: steps of a path, the last of which runs to the end of the solution (D in the papers).
-        verifier: the role that scores.
-        aggregate: step scores to one; "last" of a process model is its score of the prefix.
+        temperature: The temperature of the policy; None: the run's.
+        max_steps: Steps of a path, the last of which runs to the end of the solution (D in the papers).
+        verifier: The role that scores.
+        aggregate: Step scores to one; "last" of a process model is its score of the prefix.
     """
 
     temperature: Temperature | None = None
@@ -59,7 +59,7 @@ class Wide(Guided):
     """The parameters of tree methods of a fixed width.
 
     Args:
-        n: paths at each level, at least 1; None: as many as the budget pays, by the length of a plain solution that is written first and
+        n: Paths at each level, at least 1; None: as many as the budget pays, by the length of a plain solution that is written first and
             of others seen, at most 1,024. What one search leaves pays another.
     """
 
@@ -94,8 +94,8 @@ class WideAhead(Wide):
     """The parameters of tree methods of a fixed width that may look ahead.
 
     Args:
-        branching: continuations of each kept path, at least 1.
-        lookahead: greedy steps that are written after a path before it is scored, and then dropped; 0: none.
+        branching: Continuations of each kept path, at least 1.
+        lookahead: Greedy steps that are written after a path before it is scored, and then dropped; 0: none.
     """
 
     branching: Count = 4

@@ -17,10 +17,10 @@ class Judged(Strategy):
     """The parameters of such a strategy.
 
     Args:
-        n: solutions to begin, at least 1; None: as many as the budget pays.
-        temperature: of the policy; None: the run's.
-        verifier: the role that scores.
-        aggregate: step scores to one.
+        n: Solutions to begin, at least 1; None: as many as the budget pays.
+        temperature: The temperature of the policy; None: the run's.
+        verifier: The role that scores.
+        aggregate: Step scores to one.
     """
 
     n: Count | None = None

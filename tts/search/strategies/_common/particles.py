@@ -54,8 +54,8 @@ class Particles:
     """The particles after a sweep, in order, copies among them, the reference (if there is one) last.
 
     Args:
-        log_weights: since the last resampling.
-        potentials: of the last level, the log-odds of the scores.
+        log_weights: Since the last resampling.
+        potentials: The potentials of the last level, the log-odds of the scores.
     """
 
     paths: tuple[Trajectory, ...]
@@ -77,16 +77,16 @@ class ParticleMethod(Guided):
     """The parameters that every particle method has.
 
     Args:
-        n: particles (N in the paper), at least 1; None: as many as the budget pays over the sweeps, by the length of a plain solution
+        n: Particles (N in the paper), at least 1; None: as many as the budget pays over the sweeps, by the length of a plain solution
             that is written first and of others seen. What one search leaves pays another.
         resampling: "multinomial", "stratified", "systematic" or "residual".
-        resample_below: the largest effective sample size, as a share of N in [0, 1], at which particles are resampled; 1: after every
+        resample_below: The largest effective sample size, as a share of N in [0, 1], at which particles are resampled; 1: after every
             step.
-        target: the distribution of solutions is the model's, times odds. "levels": the product of the odds of all prefixes; "last": the
+        target: The distribution of solutions is the model's, times odds. "levels": the product of the odds of all prefixes; "last": the
             odds of the whole solution alone.
-        twist: exponent of the odds of an unfinished prefix, at least 0; the odds of a whole solution have none.
-        lookahead: greedy steps that are written after a prefix before it is scored, and then dropped; 0: none.
-        temperature, max_steps, verifier, aggregate: as in `Guided`.
+        twist: Exponent of the odds of an unfinished prefix, at least 0; the odds of a whole solution have none.
+        lookahead: Greedy steps that are written after a prefix before it is scored, and then dropped; 0: none.
+        temperature, max_steps, verifier, aggregate: As in `Guided`.
     """
 
     n: Count | None = None
@@ -163,12 +163,12 @@ async def sweep(
     """Run the filter once from the root, until every particle has stopped.
 
     Args:
-        n: particles.
-        temperature: of each resampling.
-        address: chain and sweep, for the draws.
-        reference: a finished path that keeps the last place and is never replaced; free particles may become copies
+        n: Particles.
+        temperature: The temperature of each resampling.
+        address: Chain and sweep, for the draws.
+        reference: A finished path that keeps the last place and is never replaced; free particles may become copies
             of its first t steps, which go on as live particles.
-        beside: paths to keep alive for others.
+        beside: Paths to keep alive for others.
 
     Raises:
         SearchEnded: the budget is used up, the stop rule fires, or every particle has died (see `advance`).

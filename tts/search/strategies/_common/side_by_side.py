@@ -27,9 +27,9 @@ class SideBySide(Strategy):
     """The parameters of such a strategy.
 
     Args:
-        n: solutions, at least 1; None: as many as the budget pays.
-        temperature: of the model's law; None: the run's.
-        max_steps: of a path, the last of which runs to the end of the solution.
+        n: Solutions, at least 1; None: as many as the budget pays.
+        temperature: The temperature of the model's law; None: the run's.
+        max_steps: Of a path, the last of which runs to the end of the solution.
     """
 
     n: Count | None = None
@@ -49,8 +49,8 @@ class SideBySide(Strategy):
         """Write solutions: one first, then as many side by side as are wanted, or as the budget pays.
 
         Args:
-            cost: of a solution, in plain ones.
-            root: of them all; None: that of the "solve" prompt.
+            cost: The cost of a solution, in plain ones.
+            root: The root of them all; None: that of the "solve" prompt.
 
         Raises:
             SearchEnded: the budget is used up, or the rows of every path of a wave failed three times.

@@ -109,12 +109,12 @@ async def advance(
     Paths are asked for in waves, so that an iterator may have more than the budget pays. The lists are those of the waves that began.
 
     Args:
-        ts: one listed twice is two requests.
-        n: children of each.
-        max_steps: of a path.
+        ts: One listed twice is two requests.
+        n: Children of each.
+        max_steps: Of a path.
         temperature: None for the run's.
-        until: where a step ends.
-        finishes: whether children that ended are candidates at once.
+        until: Where a step ends.
+        finishes: Whether children that ended are candidates at once.
 
     Raises:
         SearchEnded: not one row can start, every row failed three times, or the stop rule fires.

@@ -19,11 +19,11 @@ class TwoModels(SideBySide):
     """The parameters of such a strategy.
 
     Args:
-        draft: role of the small model; that of the large one is "policy".
-        n, temperature, max_steps: as in `SideBySide`; the temperature is of both.
+        draft: Role of the small model; that of the large one is "policy".
+        n, temperature, max_steps: As in `SideBySide`; the temperature is of both.
 
     Attributes:
-        needs_of_draft: capabilities that it needs of the draft's model.
+        needs_of_draft: Capabilities that it needs of the draft's model.
     """
 
     needs_of_draft: ClassVar[tuple[str, ...]] = ("steps", "extend")

@@ -81,15 +81,15 @@ class Archon(Strategy):
     """An architecture of layers.
 
     Args:
-        layers: their names in order. The first, and only the first, is "generate"; then any of "critique", "rank", "verify" and
+        layers: Their names in order. The first, and only the first, is "generate"; then any of "critique", "rank", "verify" and
             "fuse". A rank or a fuse must follow a critique, and reads it.
-        n: samples of each writer, at least 1; None: as many as the budget pays, with all layers repeated while it lasts.
-        writers: roles of the models that generate, each once.
-        judge: role that criticizes, ranks and verifies.
-        aggregator: role that fuses.
-        keep: number of solutions that a rank keeps, at least 1.
-        fused: number of solutions that a fuse writes, at least 1.
-        temperature: of all models; None: the run's.
+        n: Samples of each writer, at least 1; None: as many as the budget pays, with all layers repeated while it lasts.
+        writers: Roles of the models that generate, each once.
+        judge: Role that criticizes, ranks and verifies.
+        aggregator: Role that fuses.
+        keep: Number of solutions that a rank keeps, at least 1.
+        fused: Number of solutions that a fuse writes, at least 1.
+        temperature: The temperature of all models; None: the run's.
 
     Cost: n x writers samples; one reply for each solution in a critique or verify, one reply in a rank, and `fused` in a fuse.
     Random: none of its own.

@@ -31,12 +31,12 @@ class BudgetForcing(Strategy):
     """Solutions whose thoughts have a length limit: a longer thought is ended by force, a shorter one may be continued.
 
     Args:
-        n: solutions, at least 1; None: as many as the budget pays.
-        thought_tokens: most tokens of a thought, at least 1.
-        waits: how often a thought that ends by itself is continued, at least 0 (s1: 1 to 6).
-        wait: the text that replaces the end of such a thought.
-        cue: text that begins the response, right after the end of the thought; None: the model writes the whole response.
-        temperature: sampling temperature; None: that of the run.
+        n: Solutions, at least 1; None: as many as the budget pays.
+        thought_tokens: Most tokens of a thought, at least 1.
+        waits: How often a thought that ends by itself is continued, at least 0 (s1: 1 to 6).
+        wait: The text that replaces the end of such a thought.
+        cue: Text that begins the response, right after the end of the thought; None: the model writes the whole response.
+        temperature: Sampling temperature; None: that of the run.
 
     Cost: for each solution, a thought of at most `thought_tokens` and its response. Forced texts count as input. Each wait costs one
         more sample, and prompt and thought as input once more.

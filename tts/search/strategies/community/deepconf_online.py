@@ -42,14 +42,14 @@ class DeepConfidenceOnline(Judged):
     """Writes traces, and stops each as soon as its confidence is too low.
 
     Args:
-        warmup: traces that are written whole, whatever their confidence (N0), at least 1.
-        keep: percent of the warm-up traces whose score is at least the threshold, above 0 and at most 100 (eta). 10 stops most traces, and
+        warmup: Traces that are written whole, whatever their confidence (N0), at least 1.
+        keep: Percent of the warm-up traces whose score is at least the threshold, above 0 and at most 100 (eta). 10 stops most traces, and
             may keep confident wrong answers alone. 90 stops few.
-        consensus: share of the vote, at least 0. The search ends when an answer has it; above 1: never.
-        width: traces that are written at once after the warm-up, at least 1. More are faster, but may write traces that were not needed.
-        tokens: written between two scores of a trace, at least 1; None: an eighth of the mean length of the traces so far.
-        n: traces, those of the warm-up included (B in the paper, 512 there); None: as many as the budget pays.
-        temperature, verifier, aggregate: as in `Judged`; the paper's temperature is 0.6.
+        consensus: Share of the vote, at least 0. The search ends when an answer has it; above 1: never.
+        width: Traces that are written at once after the warm-up, at least 1. More are faster, but may write traces that were not needed.
+        tokens: Written between two scores of a trace, at least 1; None: an eighth of the mean length of the traces so far.
+        n: Traces, those of the warm-up included (B in the paper, 512 there); None: as many as the budget pays.
+        temperature, verifier, aggregate: As in `Judged`; the paper's temperature is 0.6.
 
     Cost: at most n samples, `warmup` of them whole and the others up to where they are stopped. A verifier call each, and one more for
         every `tokens` of a trace beyond the verifier's first group.

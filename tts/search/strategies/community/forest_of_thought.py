@@ -48,13 +48,13 @@ class ForestOfThought(Strategy):
     """Trees of thoughts that vote.
 
     Args:
-        n: trees, at least 1; None: as many as the budget pays, all of which vote.
-        width: states that a level of a tree keeps (b), at least 1.
-        branching: next steps of each state (k), at least 1.
-        votes, question, max_tokens: of the values, as in `tree_of_thoughts`.
-        corrections: of a level without a chance, at least 0.
-        temperature: of steps and replies; None: the run's.
-        max_steps: of a path, the last of which runs to the end of the solution.
+        n: Trees, at least 1; None: as many as the budget pays, all of which vote.
+        width: States that a level of a tree keeps (b), at least 1.
+        branching: Next steps of each state (k), at least 1.
+        votes, question, max_tokens: Of the values, as in `tree_of_thoughts`.
+        corrections: The corrections of a level without a chance, at least 0.
+        temperature: The temperature of steps and replies; None: the run's.
+        max_steps: Of a path, the last of which runs to the end of the solution.
 
     Cost: a level of a tree takes width x branching steps, and `votes` replies for each that is new; as much for a correction. A reply for
         the expert.

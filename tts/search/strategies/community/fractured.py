@@ -35,10 +35,10 @@ class Fractured(Strategy):
     """Answers after every depth of every trace.
 
     Args:
-        n: traces, at least 1; None: as many as the budget pays, one after another.
-        depths: cuts of a trace, its end included, at least 1 (H in the paper).
-        answers: of each cut, at least 1 (m in the paper).
-        cue: forced after a cut, to open the answer; None: a model that thinks begins its response itself, and another one has the task's
+        n: Traces, at least 1; None: as many as the budget pays, one after another.
+        depths: Cuts of a trace, its end included, at least 1 (H in the paper).
+        answers: The answers of each cut, at least 1 (m in the paper).
+        cue: Forced after a cut, to open the answer; None: a model that thinks begins its response itself, and another one has the task's
             cue (`Task.answer_cue`).
         temperature: None: the run's.
 

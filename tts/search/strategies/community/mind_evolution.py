@@ -43,14 +43,14 @@ class MindEvolution(Judged):
     """A genetic search over whole solutions.
 
     Args:
-        n: solutions of an island in a generation, at least 1; None: what the budget pays, again and again.
+        n: Solutions of an island in a generation, at least 1; None: what the budget pays, again and again.
         islands: The number of islands, at least 1.
         generations: The number of generations, the first included, at least 1.
         parents: The most parents of a child, at least 1.
         orphans: The chance of a child without parents, in [0, 1]; it is a plain solution.
         migrants: The solutions of an island that go on to the next one, at least 0 and at most n.
-        pressure: temperature of the draw of parents, above 0: the smaller, the more the fittest are drawn.
-        temperature, verifier, aggregate: as in `Judged`.
+        pressure: Temperature of the draw of parents, above 0: the smaller, the more the fittest are drawn.
+        temperature, verifier, aggregate: As in `Judged`.
 
     Cost: n x islands solutions a generation, each scored once; after the first generation a critique for each.
     Random: parents, by round, generation and island.

@@ -36,10 +36,10 @@ class MixtureOfAgents(Strategy):
     """Layers of writers, and an aggregator that fuses what the last layer wrote.
 
     Args:
-        writers: roles of the models of each layer, at least one, each once; ["policy"] is Self-MoA.
-        samples: of each writer in each layer, at least 1; None: what the budget pays.
-        layers: of writers, at least 1.
-        aggregator: role of the model that fuses.
+        writers: Roles of the models of each layer, at least one, each once; ["policy"] is Self-MoA.
+        samples: The samples of each writer in each layer, at least 1; None: what the budget pays.
+        layers: The layers of writers, at least 1.
+        aggregator: Role of the model that fuses.
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
         temperature: None: the run's.
 

@@ -48,7 +48,7 @@ class PaCoRe(Strategy):
     """Rounds of trajectories that read the conclusions of the round before; the last one is the answer.
 
     Args:
-        widths: trajectories of each round but the last, a list of whole numbers of at least 1; None: one round, of what the budget pays.
+        widths: Trajectories of each round but the last, a list of whole numbers of at least 1; None: one round, of what the budget pays.
         message: "response": what stands after a thought; "conclusion": the last step of that.
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
         temperature: None: the run's.

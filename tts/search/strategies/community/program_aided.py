@@ -43,11 +43,11 @@ class ProgramAided(SideBySide):
     Programs run in the sandbox of the verifier `code`. What is random in them is random here too: such a run is not reproducible.
 
     Args:
-        programs: most blocks of a path that are run, at least 1.
-        seconds: of a program, above 0; no more than the budget has left.
-        characters: most of an output that are shown, at least 1.
+        programs: Most blocks of a path that are run, at least 1.
+        seconds: The seconds of a program, above 0; no more than the budget has left.
+        characters: Most of an output that are shown, at least 1.
         sandbox: "landlock", "docker", or "none" for programs that are trusted.
-        n, temperature, max_steps: as in `SideBySide`; blocks and outputs are steps.
+        n, temperature, max_steps: As in `SideBySide`; blocks and outputs are steps.
 
     Raises:
         CapabilityError: the sandbox is not available here; nothing is spent.

@@ -40,11 +40,11 @@ class RecursiveSelfAggregation(Strategy):
     """Populations of solutions, each fused from the one before; the last population's vote.
 
     Args:
-        n: members of a population, at least 1; None: what the budget pays, over the rounds, but `subset` at least. The last population then
+        n: Members of a population, at least 1; None: what the budget pays, over the rounds, but `subset` at least. The last population then
             takes all that is left.
-        rounds: populations, the plain one included, at least 1; None: as many as the budget pays. Where both are left out, n is the root
+        rounds: Populations, the plain one included, at least 1; None: as many as the budget pays. Where both are left out, n is the root
             of the solutions that the budget pays.
-        subset: solutions that a member fuses, from 1 to n; None: four, or n where that is smaller.
+        subset: Solutions that a member fuses, from 1 to n; None: four, or n where that is smaller.
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
         temperature: None: the run's.
 

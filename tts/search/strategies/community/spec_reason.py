@@ -46,11 +46,11 @@ class SpecReason(TwoModels):
     """Solutions whose steps are drafted by one model and judged by another.
 
     Args:
-        threshold: least grade of a draft that is kept, in [0, 10]: 0 keeps all without grading, above 9 the policy writes all.
-        first: steps that the policy writes in any case, at least 0.
-        question: text after a step that asks for its grade; a digit comes next.
+        threshold: Least grade of a draft that is kept, in [0, 10]: 0 keeps all without grading, above 9 the policy writes all.
+        first: Steps that the policy writes in any case, at least 0.
+        question: Text after a step that asks for its grade; a digit comes next.
         grade: "likeliest" digit, or the "mean" over digits.
-        n, draft, temperature, max_steps: as in `TwoModels`.
+        n, draft, temperature, max_steps: As in `TwoModels`.
 
     Cost: for each step a draft and a question, which is charged as verifier tokens; the policy's tokens are those of rejected steps.
         The policy reads each kept draft, and the draft's model each rewritten step, as input.

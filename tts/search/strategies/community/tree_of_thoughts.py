@@ -42,13 +42,13 @@ class TreeOfThoughts(Strategy):
     """A breadth-first search that the model guides by its own words.
 
     Args:
-        n: states that a level keeps (b), at least 1; None: what the budget pays, again and again.
-        branching: next steps of each state (k), at least 1.
-        votes: replies that value a state, at least 1.
-        question: placed before problem and steps; it must ask for one of three labels.
-        max_tokens: of such a reply; None: the run's.
-        temperature: of steps and replies; None: the run's.
-        max_steps: of a path, the last of which runs to the end of the solution.
+        n: States that a level keeps (b), at least 1; None: what the budget pays, again and again.
+        branching: Next steps of each state (k), at least 1.
+        votes: Replies that value a state, at least 1.
+        question: Placed before problem and steps; it must ask for one of three labels.
+        max_tokens: Of such a reply; None: the run's.
+        temperature: The temperature of steps and replies; None: the run's.
+        max_steps: Of a path, the last of which runs to the end of the solution.
 
     Cost: a level takes n x branching steps, and `votes` replies for each that is new. Candidates have their value as weight.
     Random: none of its own.
