@@ -131,7 +131,7 @@ def test_a_methods_page_writes_out_what_it_inherits_and_links_its_paper_and_the_
 
 def test_parameters_of_bases_are_on_the_page(site: Path) -> None:
     text = re.sub(r"<[^>]+>", "", shown(site / "reference" / "methods" / "beam.html"))
-    for words in ("max_steps", "steps of a path, the last of which runs to the end of the solution", "paths at each level, at least 1"):
+    for words in ("max_steps", "Steps of a path, the last of which runs to the end of the solution", "Paths at each level, at least 1"):
         assert words in text, words
 
 

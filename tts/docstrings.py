@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 _SECTION = re.compile(r"^Args:\n((?: {4}.*\n?|\n(?= {4}))+)", re.MULTILINE)
-_LIKE = re.compile(r"([^`]{0,40}?)as in `(\w+)`(.*)", re.DOTALL)
+_LIKE = re.compile(r"([^`]{0,40}?)[Aa]s in `(\w+)`(.*)", re.DOTALL)
 Find = Callable[[str], type | None]
 
 
@@ -79,4 +79,6 @@ def _resolve(of: type, name: str, text: str, bases: Sequence[type], find: Find) 
     if meaning is None:
         return text
     before, rest = like[1].strip(" ,"), like[3].strip(" .;,")
+    if before and meaning[:1].isupper() and meaning[1:2].islower():
+        meaning = meaning[0].lower() + meaning[1:]
     return "; ".join(part.rstrip(".") for part in (before, meaning, rest) if part) + "."

@@ -289,7 +289,7 @@ class Sample:
     Args:
         text: The new text, up to the step boundary it ended at.
         token_ids: All new tokens, an end of sequence included.
-        logprobs: of the untempered distribution, one a token (some servers show none of an end of sequence); empty without `caps.logprobs`.
+        logprobs: Of the untempered law, one a token (some servers show none of an end of sequence); empty without `caps.logprobs`.
         finish: Why it ended: "eos", "stop" (a step boundary), "answer" (`StopCondition.finished`), "length", "cancelled", "error".
         handle: The state behind it; None for "error" and "cancelled".
         num_tokens: Tokens generated, which are charged.

@@ -51,7 +51,7 @@ class ModelRecord:
         step: Texts that end a step, at which heads and process models are read: those of the task.
         heads: Value heads on its hidden states, (name, file) each. A file has the tensors "weight" [hidden] and "bias" [1]; its path
             is absolute, or from where this record's own location begins.
-        readout: of a process model, which writes nothing: the file of what reads it, a linear head ("weight", "bias") or a likelihood
+        readout: Of a process model, which writes nothing: the file of what reads it, a linear head ("weight", "bias") or a likelihood
             ("scale", "shift" of its log-odds); "": it is none.
         process_model: The record, or the name of it, of a process model with this model's tokenizer, served beside it as the value
             head "process"; None: there is none. Only the engine serves heads and process models.
@@ -66,7 +66,7 @@ class ModelRecord:
         task_verifiers: What does so in its place for problems of a task, (task, verifier) each.
         headers, query: Of each request to its server, (name, value) each, beside the key. `${NAME}` in a value stands for a variable
             of the environment; headers with keys must have one.
-        capabilities: of its server, (name, value) each, as `tts.backends.openai.capabilities.Capabilities` has them; then it is not
+        capabilities: Of its server, (name, value) each, as `tts.backends.openai.capabilities.Capabilities` has them; then it is not
             probed, and lacks those that are not named. (): it is probed.
         options: The options of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its `from_record`.
     """

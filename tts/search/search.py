@@ -192,7 +192,7 @@ class Search:
         A prompt that is opened again has draws of its own: its stream is a function of seed, problem, content and how often it was opened.
 
         Args:
-            kind: of the task's prompts ("revise", "fuse", "critique", …). With `prompt` any name: lengths are learnt by it, at first
+            kind: One of the task's prompts ("revise", "fuse", "critique", …). With `prompt` any name: lengths are learnt by it, at first
                 from the task's constant for it, or for "solve". What is written after "critique" or "verify" is no solution, and
                 is not scored for a stop rule.
             texts: Earlier solutions that the task's prompt shows.

@@ -74,7 +74,7 @@ class Decoder:
         executor: The executor of attention.
         threads: That share a step on a CPU, at least 1.
         device: Where it runs.
-        kv_precision: of keys and values on a CPU; "float16" with the executors "strict" and "reference". Elsewhere they have the model's.
+        kv_precision: Of keys and values on a CPU; "float16" with the executors "strict" and "reference". Elsewhere they have the model's.
         output_layer: Whether it gives logits. Classifiers have no such layer, and models that a head reads need none.
 
     Attributes:

@@ -48,9 +48,9 @@ class EngineOptions:
         precision: "float32"; "int8" (a CPU's linear layers, output layer apart); "bfloat16" (a CPU's linear layers, where it has
             instructions for it; everything on other devices). None: float32 on a CPU, bfloat16 elsewhere. A CPU that would be
             slower with it than in float32 refuses.
-        executor: of attention: "strict", "triton", "triton_strict" or, on a CPU, "reference"; None: strict on a CPU, triton elsewhere.
+        executor: Of attention: "strict", "triton", "triton_strict" or, on a CPU, "reference"; None: strict on a CPU, triton elsewhere.
             With "strict" a row's numbers do not depend on its batch; on a GPU it stands for "triton_strict".
-        kv_precision: of keys and values on a CPU: "float32", or "float16" for half the memory (executors "strict" and "reference"). None:
+        kv_precision: Of keys and values on a CPU: "float32", or "float16" for half the memory (executors "strict" and "reference"). None:
             float32 on a CPU, the model's elsewhere.
         threads: Number that shares a step on a CPU; None: torch's.
         max_rows: Most rows under way at once; None: 64 on a CPU, 256 elsewhere. Others wait.

@@ -94,7 +94,7 @@ def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
         timeout_s: The seconds of its first reply.
         told: Called with what the probe spent, also where it fails after its first reply.
         extra: Further members of every request, as JSON; "": none.
-        most_s: of the whole probe; what it has not found until then is taken as absent, and where not even that, plain chat is assumed.
+        most_s: Of the whole probe; what it has not found until then is taken as absent, and where not even that, plain chat is assumed.
         begun: Called once the server is reached, before the requests that take time.
 
     Raises:

@@ -91,7 +91,7 @@ class PerformanceData:
         sampled: The strategies that draw plain samples.
         unit: The unit of the costs that are compared: "tokens", or the requested one where strategies name models beside the policy.
         shares: The shares by strategy, its sizes [B] in plain samples, and the share of right answers [P, B]; NaN: not measured.
-        limits: by strategy that searches, what it was allowed to spend at each size [B], in plain samples; left out where the budgets
+        limits: By strategy that searches, what it was allowed to spend at each size [B], in plain samples; left out where the budgets
             are in another unit than the costs. Where no problem needed as much, what the dearest one spent, and a quarter more.
         spent: The spent by strategy that searches, what it spent on each problem [P, B], in mean plain samples; NaN: not measured.
         plain: [P], what a plain sample of each problem costs, in mean plain samples.

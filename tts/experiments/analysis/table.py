@@ -45,12 +45,12 @@ class TableRow:
         group_error: The group error by group, where problems of one group depend on each other, as questions on one text do
             (`tts.statistics.mean_with_error`). None: unknown, or the problems are of fewer than ten groups: levels of
             difficulty are no clusters, and an error from few groups is unreliable.
-        prompt_tokens … work_seconds: as in `Usage`.
+        prompt_tokens … work_seconds: As in `Usage`.
         lost_tokens: As in `Result`.
         stops: Runs by reason of their end.
         failures: Failed rows of them by kind.
         errors: Failed runs by kind.
-        notes: of any of the runs: "oracle" (a verifier saw the reference answer), "estimated" (a server did not report what it spent),
+        notes: Of any of the runs: "oracle" (a verifier saw the reference answer), "estimated" (a server did not report what it spent),
             "not reproducible".
     """
 

@@ -44,7 +44,7 @@ class Fields:
     number. `id` is a text or a whole number. Both may be missing, empty or null: without an id, the problem's hash is used.
 
     Args:
-        names: of fields: {"problem": …, "answer": …, "id": …}. For each other field, the first usual name that a row has is used for all
+        names: Of fields: {"problem": …, "answer": …, "id": …}. For each other field, the first usual name that a row has is used for all
             rows.
         task: The task of every problem; None: the study's, else the model's.
 

@@ -26,14 +26,14 @@ class Look:
     """What a caller chooses of a figure.
 
     Args:
-        style: by a line's label, properties of matplotlib's lines that replace its own, such as {"color": "black", "linewidth": 3}.
+        style: By a line's label, properties of matplotlib's lines that replace its own, such as {"color": "black", "linewidth": 3}.
         labels: The labels by a line's label, the words that the legend has in its place.
         size: Width and height in inches, without a legend beside or above; None: by the number of panels.
         xlabel, ylabel: Of the axes; None: the cost's name, and "accuracy".
         xlim, ylim: Least and greatest value; None: by the points.
         legend: "beside", "above" or "below" the panels, "inside" the first, at the "ends" of lines, or "none". "auto": beside one panel and
             above several, but at the ends where a panel has more than eight lines.
-        single_column: for a paper's column of 3.35 inches, with smaller type and the legend below; `size` replaces the size.
+        single_column: For a paper's column of 3.35 inches, with smaller type and the legend below; `size` replaces the size.
 
     Raises:
         ConfigError: a value is none of these.

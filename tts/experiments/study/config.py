@@ -70,7 +70,7 @@ class ModelConfig(Section):
     """A model of a study, and how it runs.
 
     Args:
-        model: by role, as `--model` takes it; "policy" is required. A single name is the policy. It may be left out where `backend` is
+        model: By role, as `--model` takes it; "policy" is required. A single name is the policy. It may be left out where `backend` is
             a place, and where `url` names a server with one model.
         backend: That runs it, by name or by place ("package.module:name", of a class or a function); None: its own.
         url: Servers that run it. Cells are distributed among several.

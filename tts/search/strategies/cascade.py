@@ -46,7 +46,7 @@ class Cascade(Strategy):
         models: Roles of the models in the order in which they are asked, at least one. A role may come again, with more samples.
             The policy reads the problem in any case, so it should be the cheapest.
         samples: The samples of each model, a list of whole numbers of at least 1; None: three, and of the last model what the budget pays.
-        thresholds: in [0, 1], one for each model but the last; None: .6. A model is the last one asked where its score reaches it.
+        thresholds: In [0, 1], one for each model but the last; None: .6. A model is the last one asked where its score reaches it.
         verifier: The role whose best score counts; None: the share of a model's samples that have its most frequent answer.
         aggregate: Step scores to one.
         temperature: None: the run's.

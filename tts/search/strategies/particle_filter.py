@@ -26,7 +26,7 @@ class ParticleFilter(ParticleMethod):
     """One sweep of N particles: each is a path, and after each step they are resampled by the odds of their scores.
 
     Args:
-        weight_temperature: of the resampling weights (tau), at least 0.001. 1 is the paper's distribution. Large values resample
+        weight_temperature: Of the resampling weights (tau), at least 0.001. 1 is the paper's distribution. Large values resample
             evenly; small values copy the best particle.
         resample_below, target, twist, lookahead: As in `ParticleMethod`.
 
