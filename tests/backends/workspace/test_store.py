@@ -353,3 +353,14 @@ def test_a_killed_process_leaves_the_repository_as_it_was_and_clean_frees_all(re
     assert list(folder.iterdir()) == [folder / "lock"]
     assert clean(folder) == []
     assert not (repo.parent / "hook_ran").exists()
+
+
+def test_a_plain_folder_that_has_the_stores_is_refused(tmp_path):
+    (tmp_path / "home" / "project").mkdir(parents=True)
+    (tmp_path / "home" / "project" / "a.txt").write_text("one\n")
+    stores = tmp_path / "home" / "cache"
+    with pytest.raises(ConfigError, match="a plain folder that has the workspaces themselves"):
+        StateStore(tmp_path / "home", folder=stores)
+    assert not stores.exists()
+    with StateStore(tmp_path / "home" / "project", folder=stores) as store:
+        assert store.untracked == ()

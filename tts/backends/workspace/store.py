@@ -76,7 +76,7 @@ class StateStore:
 
     Raises:
         ConfigError: git is missing; the repository is bare, shallow or a partial clone, has changed tracked files, submodules or
-            pointers of Git LFS; or the revision is not a commit.
+            pointers of Git LFS; the revision is not a commit; or a plain folder has the stores.
     """
 
     def __init__(
@@ -91,7 +91,13 @@ class StateStore:
         source = _Source.read(path, revision, include_changes=include_changes)
         self.untracked = source.untracked
         head = head_of(source.top)
-        self.folder, self._lock = _begin(folder or workspaces_folder())
+        stores = folder or workspaces_folder()
+        if source.commit is None and stores.resolve().is_relative_to(path.resolve()):
+            raise ConfigError(
+                f"repo is {str(repo)!r}, a plain folder that has the workspaces themselves, in {stores}",
+                hint="name a folder below it, or put it under git",
+            )
+        self.folder, self._lock = _begin(stores)
         try:
             self._git_dir = self.folder / "states.git"
             self._create(source)
