@@ -146,3 +146,11 @@ def test_files_of_all_forms_are_imported_whole() -> None:
     done = started("benchmarks.orchestration.imported", "--smoke", "--samples", "0", "--forms", *forms)
     assert done.returncode == 0, done.stderr
     assert [line.split(",")[0] for line in done.stdout.splitlines()] == [f"import of {form}" for form in forms]
+
+
+def test_forking_a_repository_has_a_row_for_each_step() -> None:
+    done = started("benchmarks.orchestration.workspaces", "--smoke")
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(rf"^\| ([^|]+) \| {NUMBER} \| {NUMBER} \| {NUMBER} \|$", done.stdout, re.MULTILINE)
+    first = "`cp -r` of the repository"
+    assert rows == [first, "open the repository", "fork a state", "commit a changed file", "patch from the root", "release the fork"]
