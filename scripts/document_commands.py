@@ -157,7 +157,9 @@ class Session:
         """Run a command behind those before it; return what is wrong with it or with what it printed, or ""."""
         code = command.code.replace(_PORT, self.port)
         if command.file:
-            (self.folder / command.file).write_text(command.code, encoding="utf-8")
+            place = self.folder / command.file
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(command.code, encoding="utf-8")
             return ""
         if export := re.fullmatch(r"export (\w+)=(\S+)", code):
             self.environ[export[1]] = export[2].replace("~", self.environ["HOME"])
