@@ -523,7 +523,8 @@ class Solution:
             candidates, or where a verifier failed (see `Solver`).
         calibrated: Whether `confidence` has been calibrated to be a probability of being right.
         candidates: Every candidate, best first.
-        usage: What was spent; `remaining`: what is left of each limit.
+        usage: What was spent.
+        remaining: What is left of each limit, by unit.
         stopped_by: Why the search ended: "done" where the strategy came to its end, else "budget: tokens", a stop rule such as
             "unanimous", "interrupted", "failed", or a reason of the strategy.
         strategy: The plan as configured, as text that `tts.parse` reads.

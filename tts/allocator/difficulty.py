@@ -87,7 +87,8 @@ class Population:
         Args:
             mean: The mean of the Beta law, in (0, 1): the estimate of a user or a probe.
             strength: The number of samples that it is worth, above 0; a small number puts most problems near 0 and 1.
-            hopeless, trivial: Shares of problems at rates of exactly 0 and 1, on top.
+            hopeless: The share of problems at a rate of exactly 0, on top.
+            trivial: The share of problems at a rate of exactly 1, on top.
 
         Raises:
             ConfigError: a value is outside its range.
@@ -137,7 +138,8 @@ class Population:
         """Return the log-likelihood [S, Z] of votes. The right answer is unknown, so the likelihood is a sum over the possible ones.
 
         Args:
-            leader, second: Numbers of samples with the most and the second most frequent answer, [S].
+            leader: Numbers of samples with the most frequent answer, [S].
+            second: Numbers of samples with the second most frequent answer, [S].
             samples: Numbers of all samples, [S]. Other samples (without an answer, or in smaller classes) count as
                 scattered.
 

@@ -16,7 +16,8 @@ class Evidence:
 
     Args:
         samples: Plain ones of the policy that were drawn.
-        leader, second: Of them, those that gave the answers of most and second most weight; see `of`.
+        leader: Of them, those that gave the answer of most weight; see `of`.
+        second: Of them, those that gave the answer of second most weight; see `of`.
         agreeing: That gave the most frequent answer.
         solved: Whether a checker has accepted one.
         checked: Whether there is a checker.

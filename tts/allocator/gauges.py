@@ -76,10 +76,12 @@ class Gauge:
     """A number that rises, or falls, with the success rate, in a line along its angle (see `RATES`), with normal errors.
 
     Args:
-        intercept, slope: Of the line; the angle goes from 0, never right, to 1, always.
+        intercept: The reading of the line at angle 0, which is that of a problem that is never right.
+        slope: What the line gains up to angle 1, which is that of a problem that is always right.
         deviation: Standard error of a problem around it, above 0.
         spread: Standard deviation of one sample's reading within a problem; its share falls with their number.
-        low, high: Range of what it was fitted to; readings beyond count as its ends, so that an extreme reading is no stronger evidence.
+        low: The least reading that it was fitted to. Readings below count as this one, so that an extreme reading is no stronger evidence.
+        high: The greatest reading that it was fitted to. Readings above count as this one.
     """
 
     intercept: float

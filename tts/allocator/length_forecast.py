@@ -47,7 +47,8 @@ class LengthForecast(HintsKeywords):
     Args:
         weight: [D], the weights of the prompt's features.
         bias: The intercept.
-        low, high: Bounds of a prediction: the least and the greatest for the problems of the fit.
+        low: The lower bound of a prediction: the least for the problems of the fit.
+        high: The upper bound of a prediction: the greatest for the problems of the fit.
         above: Added to the prediction, so that the share `quantile` of solutions is at most as long as the forecast.
 
     Example:

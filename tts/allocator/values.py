@@ -38,7 +38,8 @@ class ProblemStates:
 
     Args:
         samples: [P], drawn so far.
-        leader, second: [P], of them those that gave the most and the second most frequent answer.
+        leader: [P], of them those that gave the most frequent answer.
+        second: [P], of them those that gave the second most frequent answer.
         solved: [P], whether a checker has accepted one.
         open: [P], whether it may still be served (not ended, not failed).
         cost: [P], what one more sample of it costs, in the unit of `left`; above 0.

@@ -135,7 +135,8 @@ class LoopQueue:
     """A threaded `BatchQueue` for the running event loop: each loop has its own queue, and the batch of an ended loop is not awaited.
 
     Args:
-        execute, on_failure: See `BatchQueue`.
+        execute: See `BatchQueue`.
+        on_failure: See `BatchQueue`.
     """
 
     def __init__(self, execute: Execute, on_failure: Callable[..., None]) -> None:

@@ -97,7 +97,9 @@ class Rates:
 
     Args:
         flops: floating-point operations a computed token.
-        usd_in, usd_reused, usd_out: 1e-15 dollars a token; `usd_reused` None: as `usd_in`.
+        usd_in: 1e-15 dollars a computed input token.
+        usd_reused: 1e-15 dollars a reused input token; None: as `usd_in`.
+        usd_out: 1e-15 dollars a generated token.
     """
 
     flops: int | None = None
@@ -124,7 +126,8 @@ class RowCost:
 
     Args:
         rates: The rates of the model that generates.
-        computed, reused: Input tokens that starting the row may compute, and reuse.
+        computed: Input tokens that starting the row may compute.
+        reused: Input tokens that starting the row may reuse.
         verifier_tokens: Bound on what declared verifiers compute for a row of so many new tokens; never decreasing.
         verifier_calls: How often declared verifiers will score it.
         verifier_cost: What those tokens may cost in `flops` or `usd`, the path they reuse included; never decreasing.

@@ -205,7 +205,8 @@ class Study(Replayable):
         Args:
             n: Samples of each problem with each seed, at least 1.
             name: The name of the new study; None: this study's, with "-pool" appended.
-            store, progress: As in `run`.
+            store: As in `run`.
+            progress: As in `run`.
 
         Raises:
             ConfigError, TTSError, KeyboardInterrupt: as `run`.
@@ -413,7 +414,10 @@ class Study(Replayable):
         Args:
             path: The file.
             form: "samples", "lm-eval" or "inspect", as `export_samples`; a form for trainers, as `export_training`; None: results.
-            model, strategy, licence, filters: As in `export_training`, for its forms alone.
+            model: As in `export_training`, for its forms alone.
+            strategy: As in `export_training`, for its forms alone.
+            licence: As in `export_training`, for its forms alone.
+            filters: As in `export_training`, for its forms alone.
 
         Raises:
             ConfigError: another ending or form. MissingDependency: Parquet without pyarrow. TTSError: the file cannot be written.

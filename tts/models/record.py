@@ -15,7 +15,8 @@ class Question:
 
     Args:
         question: Appended to a solution, whole or partial.
-        yes, no: Its two answers, one token each.
+        yes: Its answer that a new start would do better, one token.
+        no: Its answer that a new start would not do better, one token.
     """
 
     question: str
@@ -40,7 +41,9 @@ class ModelRecord:
         file: Name of the weight file; "": as the source lays it out.
         sha256: Pinned checksum of `file` in hexadecimal; "": not pinned.
         description: One line for people.
-        usd_in, usd_reused, usd_out: Dollars per million computed, reused and generated tokens; None: no price.
+        usd_in: Dollars per million computed tokens; None: no price.
+        usd_reused: Dollars per million reused tokens; None: no price.
+        usd_out: Dollars per million generated tokens; None: no price.
         usd_cache_write: Dollars per million tokens that the server writes to its cache. Servers choose what they write, so every computed
             token is charged this price where it is higher than `usd_in`, an upper bound; None: writing costs nothing beyond `usd_in`.
         usd_batch_in: Dollars per million computed tokens of batches (`tts sample --batch`); None: no price.
@@ -64,8 +67,9 @@ class ModelRecord:
         expected_tokens: Usual length of its solutions; None: the task's constant, until a search has seen longer or shorter ones.
         verifier: What scores its solutions where the caller names nothing; "": nothing does.
         task_verifiers: What does so in its place for problems of a task, (task, verifier) each.
-        headers, query: Of each request to its server, (name, value) each, beside the key. `${NAME}` in a value stands for a variable
+        headers: The headers of each request to its server, (name, value) each, beside the key. `${NAME}` in a value stands for a variable
             of the environment; headers with keys must have one.
+        query: The query of each request to its server, (name, value) each, in which `${NAME}` stands for a variable too.
         capabilities: Of its server, (name, value) each, as `tts.backends.openai.capabilities.Capabilities` has them; then it is not
             probed, and lacks those that are not named. (): it is probed.
         options: The options of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its `from_record`.

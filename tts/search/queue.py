@@ -74,7 +74,8 @@ class RowQueue:
         parents: What the rows continue, each as often as rows are wanted.
         most: Rows wanted; None: as many as the budget pays.
         until: Where they end.
-        sampling, model: Of all.
+        sampling: The sampling of all.
+        model: The role of the model that writes all.
         marks: The marks of the thoughts of the first.
         scratch: Whether they are of a rollout.
         width: Most rows of a wave; 1 where each is judged before the next.

@@ -311,8 +311,11 @@ class Search:
 
         Args:
             n: Continuations of each, rows that failed not counted; None: as many as the budget pays.
-            temperature, max_tokens, model: As in `expand`.
-            effort, thought_tokens: See `Sampling`; None for the run's.
+            temperature: As in `expand`.
+            max_tokens: As in `expand`.
+            model: As in `expand`.
+            effort: See `Sampling`; None for the run's.
+            thought_tokens: See `Sampling`; None for the run's.
 
         Raises:
             SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see `candidates`.

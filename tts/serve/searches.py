@@ -117,10 +117,12 @@ class RunningSearch:
 
     Attributes:
         number: its name, which cannot be guessed.
-        client, order: of its request.
+        client: The client of its request.
+        order: The order of its request.
         begun_at: seconds since the epoch.
         event: the last progress.
-        solution, failure: how it ended.
+        solution: The solution that it ended with; None: there is none.
+        failure: The error that ended it; None: there is none.
         cancelled: why it was ended early.
         retries: the highest count of retries that has joined.
         listeners: number of requests that wait for the solution.

@@ -80,9 +80,20 @@ def solve(
         budget: Tokens, a `Budget`, a dict of limits by unit, or an `Account`, whose total this and other calls share.
         strategy: A plan as text, such as "best_of_n(n=8) | majority", or an object; None: the default of `Solver`.
         seed: The same seed gives the same solution, unless `Solution.reproducible` is False.
-        model, verifier, task, sampling, allow_oracle, expected_tokens, on_error, on_event: As in `Solver`.
-        risk, calibration: As in `Solver`: the share of given answers that may be wrong, and the file of `tts calibrate` that keeps it.
-        temperature, max_tokens, usd_in, usd_out: As in `Solver`, and as the options of `tts solve`.
+        model: As in `Solver`.
+        verifier: As in `Solver`.
+        task: As in `Solver`.
+        sampling: As in `Solver`.
+        allow_oracle: As in `Solver`.
+        expected_tokens: As in `Solver`.
+        on_error: As in `Solver`.
+        on_event: As in `Solver`.
+        risk: As in `Solver`: the share of given answers that may be wrong.
+        calibration: As in `Solver`: the file of `tts calibrate` that keeps this share.
+        temperature: As in `Solver`, and as the option of `tts solve`.
+        max_tokens: As in `Solver`, and as the option of `tts solve`.
+        usd_in: As in `Solver`, and as the option of `tts solve`.
+        usd_out: As in `Solver`, and as the option of `tts solve`.
         backend: The name of a backend, a backend, or a function (`FunctionBackend`) that serves as the model.
         url: The url of a server with the model; None: that of the model's record; without one, the model runs in this process.
 

@@ -99,7 +99,12 @@ class ProblemRun:
     Args:
         problem: As given.
         budget: The limits, or an account that pays.
-        seed, task, plan, backends, verifiers, sampling: Of this run.
+        seed: The seed of this run.
+        task: The task of this run.
+        plan: The plan of this run.
+        backends: The backends of this run by role.
+        verifiers: The verifiers of this run by role.
+        sampling: The sampling of this run.
         model: The policy's name.
         allow_oracle: Whether a verifier may see the reference answer.
         notes: Warnings from before.

@@ -22,7 +22,8 @@ def accuracy_given_acceptance(rate: float, completeness: float, soundness: float
 
     Args:
         rate: p, the share of samples that are right.
-        completeness, soundness: In [0, 1].
+        completeness: P(accept | right), in [0, 1].
+        soundness: P(reject | wrong), in [0, 1].
 
     Returns:
         In [0, 1]; NaN where nothing is ever accepted.
@@ -52,7 +53,8 @@ def attempt_values(
 
     Args:
         rates: [T], r_t.
-        completeness, soundness: c and s.
+        completeness: The completeness c.
+        soundness: The soundness s.
         num: K.
         prior: [T], pi_t, which sum to one; None: all alike.
         right: What a right answer that is accepted is worth.
@@ -97,8 +99,13 @@ def clustered_ceiling(
     of which no sample is right adds nothing. Nor does one of which nothing is ever accepted.
 
     Args:
-        num, num_right, accepted_right, accepted_wrong: [P], samples of each problem by whether they are right and accepted.
-        rng, level, resamples: As in `bootstrap`.
+        num: [P], samples of each problem.
+        num_right: [P], those of them that are right.
+        accepted_right: [P], right ones that were accepted.
+        accepted_wrong: [P], wrong ones that were accepted.
+        rng: As in `bootstrap`.
+        level: As in `bootstrap`.
+        resamples: As in `bootstrap`.
 
     Raises:
         ConfigError: lengths that differ, a problem without samples, or counts that do not fit each other.

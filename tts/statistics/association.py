@@ -29,9 +29,12 @@ def clustered_auc_within(
     use in choosing among samples of one problem.
 
     Args:
-        scores, labels: As in `roc_auc`.
+        scores: As in `roc_auc`.
+        labels: As in `roc_auc`.
         clusters: [N], which problem each observation is of.
-        rng, level, resamples: As in `clustered_mean`.
+        rng: As in `clustered_mean`.
+        level: As in `clustered_mean`.
+        resamples: As in `clustered_mean`.
 
     Returns:
         In [0, 1]; its `num` is that of the clusters that have both labels, which are those it is of; NaN where none has.
@@ -64,10 +67,13 @@ def clustered_correlation(
     Differs: ranks are those among all observations, and are not made anew for a resample.
 
     Args:
-        first, second: [N].
+        first: [N], one value of each observation.
+        second: [N], the other value of each observation.
         clusters: [N], which problem each observation is of.
         given: [N], the kind of each, such as whether it is right, by whatever numbers.
-        rng, level, resamples: As in `bootstrap`.
+        rng: As in `bootstrap`.
+        level: As in `bootstrap`.
+        resamples: As in `bootstrap`.
 
     Returns:
         In [-1, 1]; NaN where one of the two does not vary (within a kind).

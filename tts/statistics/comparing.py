@@ -29,7 +29,8 @@ class Difference:
         mean: The mean of first - second over problems, with its interval; num: problems.
         p: Probability of a mean as far from 0, if it made no difference which strategy is which; NaN without
             problems.
-        first_better, second_better: Problems.
+        first_better: Problems on which the first is better.
+        second_better: Problems on which the second is better.
         mcnemar: p-value of McNemar's exact test of these two numbers, whatever the sizes of the differences; NaN
             without problems.
         spread: Standard deviation of the difference over problems, which `problems_needed` asks for; NaN with fewer
@@ -64,7 +65,8 @@ def paired_difference(
         (1935), section 21.
 
     Args:
-        first, second: [P], a value for each problem, such as its mean over seeds, in the same order.
+        first: [P], a value of the first strategy for each problem, such as its mean over seeds.
+        second: [P], such a value of the second, in the same order.
         most: Greatest difference that is possible, imagined where no problem differs; None: unknown, and then such an interval is
             unknown too.
 

@@ -20,7 +20,8 @@ class Bin:
 
     Args:
         num: How many.
-        score, label: Their means; NaN without any.
+        score: The mean of their scores; NaN without any.
+        label: The mean of their labels; NaN without any.
     """
 
     low: float

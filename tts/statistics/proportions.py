@@ -21,7 +21,8 @@ class Estimate:
 
     Args:
         value: The estimate; NaN: undefined.
-        low, high: Ends of the interval; NaN: unknown.
+        low: The lower end of the interval; NaN: unknown.
+        high: The upper end of the interval; NaN: unknown.
         level: The level of confidence.
         num: Independent units behind it: trials, or clusters.
     """

@@ -84,7 +84,11 @@ def bootstrap_kinds(
     Args:
         statistics: How often each kind of cluster counts, [R, U], to values [R, D].
         sizes: [U], how many clusters of each kind there are, at least one each.
-        rng, level, resamples, method, width: As in `bootstrap`.
+        rng: As in `bootstrap`.
+        level: As in `bootstrap`.
+        resamples: As in `bootstrap`.
+        method: As in `bootstrap`.
+        width: As in `bootstrap`.
 
     Raises:
         ConfigError: as `bootstrap`, or no clusters.

@@ -32,7 +32,8 @@ class Fit:
 
     Args:
         k: Sizes, [K].
-        observed, fitted: Means over problems and the law, [K].
+        observed: Means over problems, [K].
+        fitted: Values of the law, [K].
         r2: Share of the curve's variance that the law has; NaN for a flat curve.
         gap: Greatest distance, which shows what r2 hides: of smooth rising curves every law has a high r2.
     """
@@ -128,7 +129,8 @@ def fit_saturation(
         N* = ceil(ln(gain / (ceiling p)) / ln(1 - p)), the first N of which one more gains at most `gain`; 0 if even the first does.
 
     Args:
-        k, accuracy: As in `fit_coverage`, of any selection.
+        k: As in `fit_coverage`.
+        accuracy: As in `fit_coverage`, of any selection.
         gain: Least gain in accuracy that one more sample is worth.
 
     Returns:

@@ -73,7 +73,9 @@ def best_at_k(answers: ArrayLike, scores: ArrayLike, right: ArrayLike, k: ArrayL
 
     Args:
         scores: [n].
-        answers, right, k: As in `majority_at_k`; of the answers only their absence counts.
+        answers: As in `majority_at_k`; only their absence counts.
+        right: As in `majority_at_k`.
+        k: As in `majority_at_k`.
 
     Returns:
         As `majority_at_k`. With scores that are `right` it is `pass_at_k`.
@@ -105,7 +107,9 @@ def weighted_at_k(
 
     Args:
         weights: [n], at least 0; NaN: unknown, which counts 0, or 1 each where no weight of the subset is known.
-        answers, right, k: As in `majority_at_k`.
+        answers: As in `majority_at_k`.
+        right: As in `majority_at_k`.
+        k: As in `majority_at_k`.
         draws: At least 2.
 
     Returns:

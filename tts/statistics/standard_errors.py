@@ -70,7 +70,8 @@ def difference_with_error(first: ArrayLike, second: ArrayLike, clusters: ArrayLi
     `paired_difference` has the exact test of the same question.
 
     Args:
-        first, second: [N], a value for each item, in the same order.
+        first: [N], a value of the first model for each item.
+        second: [N], a value of the second for each item, in the same order.
         clusters: [N], as in `mean_with_error`.
 
     Raises:
@@ -89,7 +90,8 @@ def spread_at(first: ArrayLike, second: ArrayLike, samples: int) -> float:
     `samples`. The first is estimated without bias and is 0 where that is negative.
 
     Args:
-        first, second: [P, N] and [P, M], values of the samples of the same problems, N and M at least 2.
+        first: [P, N], values of the first one's samples of each problem, N at least 2.
+        second: [P, M], values of the second one's samples of the same problems, M at least 2.
         samples: The samples of each in the study.
 
     Returns:

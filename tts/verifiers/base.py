@@ -118,7 +118,8 @@ class Calls(Protocol):
 
         Args:
             prompts: A reply depends on its prompt alone, not on other prompts or calls.
-            max_tokens, sampling: Of each reply.
+            max_tokens: The most tokens of each reply.
+            sampling: The sampling of each reply.
         """
         ...
 

@@ -45,8 +45,12 @@ class VerdictVerifier(ReplyingVerifier):
         votes: Replies that reason, for each question, 0 to 1,024. 0: none, the verdict is the first word after the question.
         verdict: "logprobs": after each reply the model is asked again, in a turn of its own, and P(yes) / (P(yes) + P(no)) is its
             verdict. "words": the reply ends with its verdict, which is 1 or 0; for servers that show no log-probabilities.
-        yes, no: The two verdicts, for "logprobs" one token each.
-        model, max_tokens, prompt_tokens, temperature: As in `ReplyingVerifier`.
+        yes: The word of the verdict yes, for "logprobs" one token.
+        no: The word of the verdict no, for "logprobs" one token.
+        model: As in `ReplyingVerifier`.
+        max_tokens: As in `ReplyingVerifier`.
+        prompt_tokens: As in `ReplyingVerifier`.
+        temperature: As in `ReplyingVerifier`.
     """
 
     votes: Annotated[int, whole(0, MOST_VOTES)] = 3
@@ -141,7 +145,14 @@ class GenRm(VerdictVerifier):
 
     Args:
         question: Placed before problem and solution; how to reason, and how to end, is added to it.
-        votes, verdict, yes, no, model, max_tokens, prompt_tokens, temperature: As in `VerdictVerifier`.
+        votes: As in `VerdictVerifier`.
+        verdict: As in `VerdictVerifier`.
+        yes: As in `VerdictVerifier`.
+        no: As in `VerdictVerifier`.
+        model: As in `VerdictVerifier`.
+        max_tokens: As in `VerdictVerifier`.
+        prompt_tokens: As in `VerdictVerifier`.
+        temperature: As in `VerdictVerifier`.
 
     Cost: for each trajectory the prompt once (once a vote if the backend does not share prompts) and `votes` replies. With "logprobs" each
         prompt and reply are read again, with one short question.
@@ -214,7 +225,13 @@ class MultiAspect(VerdictVerifier):
         aspects: Names (answer, logic, calculation, facts, question, cases, units), or questions of one's own, which end in "?";
             at least one, each once.
         votes: Replies for each aspect; with "words" the paper's, one.
-        verdict, yes, no, model, max_tokens, prompt_tokens, temperature: As in `VerdictVerifier`.
+        verdict: As in `VerdictVerifier`.
+        yes: As in `VerdictVerifier`.
+        no: As in `VerdictVerifier`.
+        model: As in `VerdictVerifier`.
+        max_tokens: As in `VerdictVerifier`.
+        prompt_tokens: As in `VerdictVerifier`.
+        temperature: As in `VerdictVerifier`.
 
     Cost: that of `genrm` for each aspect; one verifier call a trajectory.
     Random: as `genrm`.

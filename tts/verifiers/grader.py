@@ -51,7 +51,8 @@ class Grader(AskingVerifier):
         - a model that thinks first does not begin with its grade: use `judge` there.
 
     Args:
-        model, prompt_tokens: As in `AskingVerifier`.
+        model: As in `AskingVerifier`.
+        prompt_tokens: As in `AskingVerifier`.
         levels: The grades, from 1 to this number, 2 to 20. Each must be one token to the model, where its tokens are known.
         missing: The largest share of the grades' probability that a server may leave unshown, at least 0 and below 1.
         question: The instruction to grade one solution, before problem and solution; "{levels}" stands for the number of grades.

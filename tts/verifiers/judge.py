@@ -62,7 +62,11 @@ class Judge(ReplyingVerifier):
         - two orders that disagree give half a win each, where the first paper counts a tie.
 
     Args:
-        model, max_tokens, prompt_tokens, temperature: As in `ReplyingVerifier`. votes: replies for each prompt, 1 to 1,024.
+        votes: Replies for each prompt, 1 to 1,024.
+        model: As in `ReplyingVerifier`.
+        max_tokens: As in `ReplyingVerifier`.
+        prompt_tokens: As in `ReplyingVerifier`.
+        temperature: As in `ReplyingVerifier`.
         question: Instruction to score one trajectory, placed before problem and solution; it must ask for {"score": n}, n from 0 to 10.
         pair_question: Instruction to compare two; it must ask for {"better": "A"}, "B" or "tie".
         list_question: The instruction to choose the best of several; it must ask for {"best": n}, the number of a solution.

@@ -32,7 +32,8 @@ class SelfEvaluation(Verifier):
 
     Args:
         question: Appended to the solution.
-        yes, no: The two answers, one token each.
+        yes: The answer that a new start would do better, one token.
+        no: The answer that a new start would not do better, one token.
         tokens: The most tokens of the question. A solver fills what is None from the model's record, and the tokens
             from its tokenizer.
 

@@ -58,7 +58,8 @@ class EngineBackend(StateBackend[PathState]):
     Args:
         runner: The runner of the policy.
         renderer: The renderer between text and tokens.
-        name, identity: See `Backend`.
+        name: See `Backend`.
+        identity: See `Backend`.
         rates: The rates of a token.
         reward_models: Process models by name, for `value`, beside the value heads of the runner.
     """

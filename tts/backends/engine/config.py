@@ -22,7 +22,10 @@ class DecoderConfig:
     """A decoder's shapes and constants.
 
     Args:
-        vocab, hidden, intermediate, layers: Sizes.
+        vocab: The number of tokens in the vocabulary.
+        hidden: The size of a hidden state.
+        intermediate: The inner size of a feed-forward layer.
+        layers: The number of layers.
         heads: Query heads.
         kv_heads: key-value heads, a divisor.
         head_size: The head size of each; a multiple of 16.

@@ -90,7 +90,8 @@ class LikelihoodReadout:
     (Platt 1999).
 
     Args:
-        scale, shift: Of the log-odds; fitted to solutions of the policy.
+        scale: The factor of the log-odds, fitted to solutions of the policy.
+        shift: What is added to the scaled log-odds, fitted to solutions of the policy.
     """
 
     scale: float = 1.0

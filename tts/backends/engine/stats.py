@@ -35,9 +35,11 @@ class EngineStats:
         recomputed: Tokens read again after eviction, or for logits that were dropped.
         decode_tokens: Tokens drawn.
         cancelled_tokens: Those of rows that were cancelled.
-        flops_linear, flops_attention: Of all tokens fed.
+        flops_linear: The FLOPs of linear layers for all tokens fed.
+        flops_attention: The FLOPs of attention for all tokens fed.
         weight_bytes_read: Passes times bytes of weights.
-        kv_read_actual, kv_read_unshared: Bytes of keys and values that plans read, and what they would be without sharing.
+        kv_read_actual: Bytes of keys and values that plans read.
+        kv_read_unshared: Bytes of keys and values that plans would read without sharing.
         kv_tokens_peak: Most tokens ever held, in whole blocks.
         parked: Preemptions, by older work.
         evictions: The evictions of nodes.

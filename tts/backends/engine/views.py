@@ -35,7 +35,9 @@ class ViewReadings:
 
     Args:
         readings: One a step.
-        computed, reused: Tokens of this call; `prompt`: the computed tokens that are the prompt's.
+        computed: Tokens of this call that were computed.
+        prompt: Those of them that are the prompt's.
+        reused: Tokens of this call that were reused.
         seconds: The seconds of the engine's steps that it took part in.
         failure: None where it succeeded.
     """

@@ -40,7 +40,9 @@ def attend_reference(plan: AttentionPlan, queries: Any, keys: Any, values: Any) 
     """Return softmax attention of every query over the keys that it sees, in float64.
 
     Args:
-        queries, keys, values: Arrays, or CPU tensors that numpy can read (widen bfloat16 first); shapes in the module's docstring.
+        queries: [H, T, G, d], an array or a CPU tensor that numpy can read (widen bfloat16 first).
+        keys: [H, N, BLOCK, d], an array or a CPU tensor, likewise.
+        values: [H, N, BLOCK, d], an array or a CPU tensor, likewise.
 
     Returns:
         out [T, H, G, d], and the natural-log sum of exponentials of the scores [T, H, G]. A query that sees no key has out 0 and

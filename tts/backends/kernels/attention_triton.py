@@ -127,7 +127,11 @@ class KernelLaunch(NamedTuple):
 
     Args:
         work: What was uploaded; its arrays are no longer read.
-        positions, items, blocks, slots, first_slots: The arrays of `work`, int32, on the device.
+        positions: The positions of `work`, int32, on the device.
+        items: The items of `work`, int32, on the device.
+        blocks: The blocks of `work`, int32, on the device.
+        slots: The slots of `work`, int32, on the device.
+        first_slots: The first slots of `work`, int32, on the device.
         partials: [S, H, G, d] float32.
         weights: [S, H, G] float32 base-2 log-sum-exp of each partial result; -1e30 where no key is seen. After `attend`, those of
             single results are there too.
@@ -173,8 +177,10 @@ def attend(
 
     Args:
         plan: A plan, which is lowered and uploaded; or what `lower` or `upload` made of it, which saves that for later layers.
-        queries, keys, values, out: float16, bfloat16 or float32, on a GPU, or anywhere in Triton's interpreter; shapes in
-            `tts.backends.kernels.attention`. Keys and values may have any strides.
+        queries: [H, T, G, d] contiguous: float16, bfloat16 or float32, on a GPU, or anywhere in Triton's interpreter.
+        keys: [H, N, BLOCK, d] of any strides, with the types and places of `queries`.
+        values: [H, N, BLOCK, d] of any strides, with the types and places of `queries`.
+        out: [T, H, G, d] contiguous, with the types and places of `queries`; overwritten.
         split: Most tokens of a run where `plan` is a plan; else what it was lowered with counts.
 
     Returns:

@@ -36,7 +36,9 @@ class DrawRequest(NamedTuple):
     Args:
         rows: [R] which row of logits each draws from.
         samplings: R of them.
-        streams, positions, words: [R] addresses of their uniform numbers (see `tts.randomness.uniform`).
+        streams: [R] streams of their uniform numbers (see `tts.randomness.uniform`).
+        positions: [R] positions of their uniform numbers in the streams.
+        words: [R] words of their uniform numbers.
     """
 
     rows: NDArray[np.int64]

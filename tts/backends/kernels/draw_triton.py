@@ -90,8 +90,9 @@ def draw(
         logits: [L, V] of any float type and strides; computed with in float32.
         temperatures: [R] of any float type; 0 takes the most likely token, the lowest id among equals.
         streams: [R] int64: the 64 bits of each row's unsigned stream.
-        positions: [R] int64; `word`: what the number is for.
+        positions: [R] int64: the position of each number in its stream.
         rows: [R] int64 the row of logits of each draw; None: L is R, each has its own.
+        word: What the number is for.
         kept: What the filters keep of each draw's row; None keeps all. The most likely token must be kept.
     """
     num_draws, vocabulary = len(streams), logits.shape[1]

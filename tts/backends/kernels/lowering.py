@@ -31,7 +31,8 @@ class KernelWork(NamedTuple):
     Args:
         group: G
         split: Most tokens of a run.
-        narrow, wide: Rows of a tile of either kind; a tile holds rows // G queries.
+        narrow: Rows of a narrow tile, which holds rows // G queries.
+        wide: Rows of a wide tile, which holds rows // G queries.
         num_narrow: How many of the items are narrow; they stand first.
         positions: [T] absolute position of each query's token.
         items: [I, 5] first block, after the last block, first query, after the last query, first row of `slots`.

@@ -125,7 +125,8 @@ def write_loop(
 
     Args:
         builder: The builder of LLVM code.
-        c, a: Address and row stride in floats.
+        c: The address of the result, and its row stride in floats.
+        a: The address of the left factor, and its row stride in floats.
         b: Pointers to its vectors at depth 0, and their stride. Halves are widened, which is exact.
         rows: The rows of a and c.
         depth: At least 1.
@@ -200,11 +201,13 @@ def dot_keys(
     """Compute c[rows, 16 * blocks] = a[rows, depth] @ keys of some blocks.
 
     Args:
-        c, c_stride: Address and row stride in floats.
+        c: The address of the result.
+        c_stride: The row stride of the result in floats.
         a: Address of dense rows.
         b: Address of the pool's keys, each block [depth, 16], `step` numbers of `bytes_each` bytes apart: 4, or 2 for
             halves.
-        numbers, apart: Address of the first block's number (int64) and how far apart they are.
+        numbers: The address of the first block's number (int64).
+        apart: How far apart the numbers of blocks are, in numbers of 8 bytes.
     """
     done = 0
     while done < blocks:

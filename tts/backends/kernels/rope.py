@@ -30,7 +30,8 @@ def rope_reference(
         tables: Cosines and sines, each [context, d/2] float32 (float64 where qkv is).
         places: The block that takes each token's key and value, and its row there, both [T] whole numbers. No two tokens have the
             same place, or which of them is kept is not defined.
-        keys, values: [H, N, BLOCK, d] views of one layer of the pool, of any strides and float type; written to.
+        keys: [H, N, BLOCK, d] view of one layer of the pool, of any strides and float type; written to.
+        values: [H, N, BLOCK, d], another such view; written to.
         norms: None, or weights [d] of the norms of queries and of keys.
         eps: What is added to the mean square.
 

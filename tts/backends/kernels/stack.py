@@ -32,11 +32,19 @@ class Stack(NamedTuple):
     """The weights of all layers.
 
     Args:
-        attention_norm, feed_norm: [L, K].
+        attention_norm: [L, K] weights of the norm before attention.
+        feed_norm: [L, K] weights of the norm before the feed-forward part.
         head_norms: [L, 2, d], or [L, 0, d].
-        qkv, out, gate_up, down: Panels of each layer's product, as `gemm.pack` or `gemm_int8.pack` makes them, [L, P, ...].
-        qkv_bias, out_bias, gate_up_bias, down_bias: [L, N] or [L, 0]; with int8 panels [L, 2, N] scales and biases.
-        cosines, sines: [context, d / 2].
+        qkv: [L, P, ...], panels of the product for queries, keys and values, as `gemm.pack` or `gemm_int8.pack` makes them.
+        out: [L, P, ...], such panels of the output product of attention.
+        gate_up: [L, P, ...], such panels of the product for gate and up.
+        down: [L, P, ...], such panels of the product that returns to the hidden size.
+        qkv_bias: [L, N] or [L, 0] biases of `qkv`; with int8 panels [L, 2, N] scales and biases.
+        out_bias: [L, N] or [L, 0] biases of `out`; with int8 panels [L, 2, N] scales and biases.
+        gate_up_bias: [L, N] or [L, 0] biases of `gate_up`; with int8 panels [L, 2, N] scales and biases.
+        down_bias: [L, N] or [L, 0] biases of `down`; with int8 panels [L, 2, N] scales and biases.
+        cosines: [context, d / 2] cosines of the rotary positions.
+        sines: [context, d / 2] sines of the rotary positions.
     """
 
     attention_norm: NDArray[np.float32]
@@ -121,9 +129,12 @@ def pass_layers(
 
     Args:
         hidden: [T, K], changed in place.
-        positions, items, blocks: Of the plan.
+        positions: The positions of the plan.
+        items: The items of the plan.
+        blocks: The blocks of the plan.
         places: [T, 2] block and offset of each token.
-        keys: [L, H, N, d, BLOCK] and values: [L, H, N, BLOCK, d] of the pool.
+        keys: [L, H, N, d, BLOCK] of the pool.
+        values: [L, H, N, BLOCK, d] of the pool.
         stack: The stack of the model.
         eps: The eps of its norms.
         group: G.

@@ -16,7 +16,8 @@ class Tiles(NamedTuple):
         panel: Vectors of 16 outputs of a panel of weights.
         rows: Most rows of such a panel.
         narrow: Most rows of one vector.
-        pair, wide: Most rows of two and of four vectors; with more rows, fewer vectors are better.
+        pair: Most rows of two vectors; with more rows, one vector is better.
+        wide: Most rows of four vectors; with more rows, fewer vectors are better.
     """
 
     panel: int

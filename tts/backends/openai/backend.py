@@ -152,10 +152,19 @@ class OpenAIBackend(Backend):
         Args:
             mode: How it is called: "tokens", "text", "continued chat", "chat"; "auto": the first of these that works.
             served_as: The model's name on the server; "": the record's.
-            key_variable, key_file: Of the key; "": `TTS_API_KEY`, or the file that `TTS_API_KEY_FILE` names, if there is one.
+            key_variable: The variable of the environment that holds the key; "": `TTS_API_KEY`.
+            key_file: The file that holds the key; "": the one that `TTS_API_KEY_FILE` names, where no variable is named and `TTS_API_KEY`
+                is not set.
             probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
             probe_s: Most seconds of the probe; what it has not found until then is not used, and nothing is kept.
-            concurrency, rpm, tpm, tries, connect_s, first_s, gap_s, call_s: As in `Timeouts`.
+            concurrency: As in `Timeouts`.
+            rpm: As in `Timeouts`.
+            tpm: As in `Timeouts`.
+            tries: As in `Timeouts`.
+            connect_s: As in `Timeouts`.
+            first_s: As in `Timeouts`.
+            gap_s: As in `Timeouts`.
+            call_s: As in `Timeouts`.
             reasoning_effort: Of every request ("low", "high"); "": none is sent.
             chat_template_kwargs: The chat template kwargs of every request, as JSON or a mapping, such as {"enable_thinking": false}.
             extra_body: Other members of every request, as JSON or a mapping; what a search sets itself is refused.

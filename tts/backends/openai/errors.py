@@ -107,7 +107,8 @@ class Key:
     Args:
         value: The key; "": none.
         source: Where it is from, for messages.
-        headers, query: Of each request beside it, with secrets in place.
+        headers: The headers of each request beside it, with secrets in place.
+        query: The query of each request beside it, with secrets in place.
         secrets: The secrets in them.
     """
 

@@ -55,7 +55,8 @@ class Timeouts:
 
     Args:
         concurrency: Most requests in flight, at least 1; other rows wait. Fewer are in flight after refusals for load.
-        rpm, tpm: Most requests, and most tokens (prompts included), in any minute; None: unlimited.
+        rpm: Most requests in any minute; None: unlimited.
+        tpm: Most tokens in any minute, prompts included; None: unlimited.
         tries: The tries of a call that the server refuses, at least 1.
         connect_s: The seconds for a connection; the probe takes 3.5 s at most.
         first_s: Until a reply's first event.
@@ -212,7 +213,8 @@ class HttpClient:
 
         Args:
             path: Below the root, or a whole url.
-            stream, position: The address of the random waits, so that rows are not sent again all at once.
+            stream: The stream of the random waits, so that rows are not sent again all at once.
+            position: The position of these waits in the stream.
             tokens: That the call is expected to take, prompt included.
 
         Raises:

@@ -94,7 +94,8 @@ class RequestMeter:
     """Spreads requests and tokens over time.
 
     Args:
-        rpm, tpm: Most requests, and most tokens, in any 60 seconds; None: unlimited. A request of more than `tpm` tokens goes alone.
+        rpm: Most requests in any 60 seconds; None: unlimited.
+        tpm: Most tokens in any 60 seconds; None: unlimited. A request of more tokens goes alone.
     """
 
     def __init__(self, rpm: int | None, tpm: int | None) -> None:

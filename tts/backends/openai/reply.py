@@ -51,7 +51,9 @@ class Choice:
 
     Attributes:
         pieces: Its texts, in order.
-        ids, logprobs, tokens: Of its tokens, as far as the server shows them; `tokens`: their texts.
+        ids: The ids of its tokens, as far as the server shows them.
+        logprobs: The log-probabilities of its tokens, as far as the server shows them.
+        tokens: The texts of its tokens, as far as the server shows them.
         tops: Log-probabilities of the most likely tokens at each place; [] where they are not known.
         top_texts: The texts of these tokens; "" for one that is not named.
         finish: Why it ended: "stop", "length", "content_filter", or a reason of the server's own; "": it has not ended.
@@ -102,7 +104,8 @@ class ReportedUsage:
     """Token counts that a server reports for a call.
 
     Args:
-        prompt, generated: Tokens; `generated` includes reasoning.
+        prompt: Tokens of the prompt.
+        generated: Tokens that were generated, reasoning included.
         cached: Of `prompt`; None: not reported.
         reasoning: Of `generated`.
         written: Tokens of `prompt` that were written to a cache, for which some servers ask a higher price.

@@ -46,7 +46,8 @@ def serving(wanted: ServerLaunch, log: Path, wait_s: float, *, host: str = "127.
     Args:
         log: The file of its output.
         wait_s: Most seconds until it is ready.
-        host, port: Where it listens; port 0: any free port.
+        host: The host at which it listens.
+        port: The port at which it listens; 0: any free port.
 
     Raises:
         ConfigError: there is no such host here, or the port is in use. EngineError: the server ended, or took longer.

@@ -45,7 +45,11 @@ class RowState:
         context: Most tokens of a path.
 
     Attributes:
-        ids, logprobs, spreads, sampling_logprobs, pieces: Of its new tokens, and the text that each completed.
+        ids: The ids of its new tokens.
+        logprobs: The log-probabilities of its new tokens.
+        spreads: The `Spread` at each new token, if the request wants them.
+        sampling_logprobs: The log-probabilities of its new tokens under the law that drew them.
+        pieces: The text that each new token completed.
         seconds: Model time so far.
     """
 

@@ -85,7 +85,8 @@ def is_asked(last: int, end: int) -> bool:
     """Whether `StopCondition.finished` is asked at a boundary: at all in the first 65,536 characters, then at 256 in each doubling.
 
     Args:
-        last, end: Characters of the path up to the boundary before, and up to this one.
+        last: Characters of the path up to the boundary before.
+        end: Characters of the path up to this boundary.
     """
     coarse = max(0, end.bit_length() - 8)
     return end <= _ALL_ASKED or last >> coarse != end >> coarse

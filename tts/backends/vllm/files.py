@@ -23,7 +23,9 @@ class ModelFiles:
     """What a model's files contain, without the weights.
 
     Args:
-        config, generation, tokenizer: Of the transformers library; there may be no generation settings.
+        config: The configuration, of the transformers library.
+        generation: The generation settings, of the transformers library; None: there are none.
+        tokenizer: The tokenizer, of the transformers library.
         weights: A checksum, or their location.
         parameters: Number of weights; None: not known.
     """

@@ -50,7 +50,8 @@ class Gain:
 
     Args:
         accuracy: At which they are compared.
-        cost, base_cost: Of each curve at it.
+        cost: The cost of the curve at this accuracy.
+        base_cost: The cost of the base at this accuracy.
         ratio: base_cost over cost, with an interval over problems: 2 means half the cost.
         at_least: The cheapest point of the curve already has that accuracy, so the true ratio may be larger.
     """

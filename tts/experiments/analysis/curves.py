@@ -69,7 +69,9 @@ class Curve:
 
     Args:
         label: The label in legends.
-        dataset, model, verifier: What it was measured with; verifier "none": there is none.
+        dataset: The data set that it was measured on.
+        model: The model that it was measured with.
+        verifier: The verifier that it was measured with; "none": there is none.
         costs: The costs by name in `AXES`, the mean cost of a problem at each point, [B]. Unknown axes are left out.
         accuracy: At each point, with an interval over problems (`accuracies`).
         shares: [B, P], the share of a problem's seeds that were right at a point; NaN: it was not run there.
@@ -80,7 +82,8 @@ class Curve:
         group: The panel that it is drawn in.
         failed: Runs that failed and are in no point.
         strategy: Its text, where the label says more.
-        units, setting: Distinguish curves of the same strategy, model and verifier: limits of its budgets; see `Cell`.
+        units: The units that its budgets limit, which tell apart curves of the same strategy, model and verifier.
+        setting: The setting of its cells, which also tells such curves apart; see `Cell`.
     """
 
     label: str

@@ -59,7 +59,8 @@ class HeldOut:
     Args:
         strategy: Its text.
         sizes: The least and the greatest, in plain samples.
-        predicted, measured: Mean accuracy over problems and sizes.
+        predicted: The predicted mean accuracy over problems and sizes.
+        measured: The measured mean accuracy over problems and sizes.
         error: Mean absolute difference of the two over ten groups of predictions, divided by predicted value.
     """
 
@@ -175,7 +176,9 @@ class PerformanceData:
         """Return the performance model. Strategies that are nowhere significantly better than plain samples are left out.
 
         Args:
-            model, task, models: That it describes, by name (`of_what`).
+            model: The name of the policy that it describes (`of_what`).
+            task: The name of the task that it describes.
+            models: The names of the models that it describes, by role.
             source: The study's name.
             seed: Of the resampled problems, for errors.
         """

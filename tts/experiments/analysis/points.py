@@ -17,8 +17,14 @@ class Point:
     """A point of a curve.
 
     Args:
-        dataset, group, model, verifier, strategy, kind: Of its curve.
-        problems, seeds: How many it is averaged over.
+        dataset: The data set of its curve.
+        group: The group of its curve.
+        model: The model of its curve.
+        verifier: The verifier of its curve.
+        strategy: The strategy of its curve.
+        kind: The kind of its curve.
+        problems: How many problems it is averaged over.
+        seeds: How many seeds it is averaged over.
         accuracy: The accuracy with its interval over problems.
         drawing_error: The part of its standard error from random subsets; 0: it is exact; None: the point is live.
         too_small: Problems left out of it, because their pools are too small.

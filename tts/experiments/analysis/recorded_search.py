@@ -45,7 +45,8 @@ class ReplayOutcome:
         answer: The chosen one; None: there is none.
         right: Whether it is right, or a measure's value; None: the problem has no reference answer.
         samples: Drawn.
-        generated_tokens, verifier_tokens: The cost of these, and of the scores that were read.
+        generated_tokens: The generated tokens of these samples.
+        verifier_tokens: The verifier tokens of the scores that were read.
         path_tokens: The path tokens of the longest sample that was drawn: what is waited for where all are written at once.
         usd: The dollars that the samples cost, as their source states them; None: they are not known.
         stopped_by: The stop rule's reason, or "done".

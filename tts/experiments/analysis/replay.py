@@ -42,7 +42,8 @@ class ReplayedCurve:
 
     Args:
         curve: The curve; its costs are means over runs.
-        unit, sizes: Limits of the runs, as in `replay`.
+        unit: The unit of the runs' limits, as in `replay`.
+        sizes: The limits of the runs, as in `replay`.
         errors: The standard error of each accuracy from random subsets; 0 if the accuracy is exact for the given pools. The interval
             of the accuracy over problems includes this error.
         too_small: The too small for each point, the number of problems left out because all their pools are too small.

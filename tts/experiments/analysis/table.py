@@ -34,8 +34,14 @@ class TableRow:
     """All runs that differ only in problem and seed. Tokens, FLOPs, dollars and seconds are sums over them; None: unknown.
 
     Args:
-        dataset, model, setting, verifiers, strategy, budget: As in `Cell`.
-        problems, seeds: How many different ones.
+        dataset: As in `Cell`.
+        model: As in `Cell`.
+        setting: As in `Cell`.
+        verifiers: As in `Cell`.
+        strategy: As in `Cell`.
+        budget: As in `Cell`.
+        problems: How many different problems.
+        seeds: How many different seeds.
         runs: Finished cells.
         failed: Those of them with an error.
         accuracy: Mean over problems of the share of right answers among a problem's runs that did not fail, with its interval over
@@ -45,8 +51,17 @@ class TableRow:
         group_error: The group error by group, where problems of one group depend on each other, as questions on one text do
             (`tts.statistics.mean_with_error`). None: unknown, or the problems are of fewer than ten groups: levels of
             difficulty are no clusters, and an error from few groups is unreliable.
-        prompt_tokens … work_seconds: As in `Usage`.
+        prompt_tokens: As in `Usage`.
+        reused_tokens: As in `Usage`.
+        generated_tokens: As in `Usage`.
+        verifier_tokens: As in `Usage`.
+        cancelled_tokens: As in `Usage`.
+        truncated_tokens: As in `Usage`.
         lost_tokens: As in `Result`.
+        flops: As in `Usage`.
+        usd: As in `Usage`.
+        seconds: As in `Usage`.
+        work_seconds: As in `Usage`.
         stops: Runs by reason of their end.
         failures: Failed rows of them by kind.
         errors: Failed runs by kind.

@@ -29,8 +29,11 @@ def load(
         limit: Problems in all, at least 1; a smaller limit gives the first of them.
         split: "train", "validation" or "test"; no expression is in two of them, with whatever seed.
         seed: 0 to 2**64 - 1; another one draws other problems of the same split.
-        operations, digits, worded: A value or several, as in `Difficulty`.
-        operators, parentheses: Of all problems.
+        operations: Numbers of operations, one or several, as in `Difficulty`.
+        digits: Sizes of operands, one or several, as in `Difficulty`.
+        worded: Whether they are told as stories, one value or both.
+        operators: The operators that there may be in all problems, of "+-*".
+        parentheses: Whether there may be parentheses in all problems.
 
     Returns:
         Problems of the task "pocket". Their ids name split, difficulty and a hash of the expression, so one problem has one id whatever

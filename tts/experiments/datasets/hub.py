@@ -145,10 +145,12 @@ def _benchmark(
 
     Args:
         name: The name in the registry.
-        path, config: On the Hub.
+        path: The name on the Hub.
+        config: The configuration on the Hub; None: its default.
         splits: All of them, the usual one first.
         read: Returns the problem of a row, or raises `BadRow`.
-        licence, note: As in `DataSet`.
+        licence: As in `DataSet`.
+        note: As in `DataSet`.
     """
     published = path
 

@@ -39,7 +39,8 @@ class ImportReport:
 
     Args:
         notes: what sources state, with the number of samples that it holds for.
-        problems, samples: how many.
+        problems: How many problems.
+        samples: How many samples.
         sizes: how many problems have so many samples.
         silent: samples without an answer.
         repeated: with the text of an earlier sample of their problem.
@@ -52,7 +53,8 @@ class ImportReport:
         written: whether a problem has tests that a model wrote.
         faults: what the task raised on texts, one line a kind.
         scored: by verifier role, samples with a score
-        lowest, highest: of these scores.
+        lowest: The lowest of these scores.
+        highest: The highest of these scores.
         references: the first different ones.
         task: how the task was chosen; "": it was named.
         read: which fields were read for which meaning, a sentence a line.

@@ -29,8 +29,10 @@ class Look:
         style: By a line's label, properties of matplotlib's lines that replace its own, such as {"color": "black", "linewidth": 3}.
         labels: The labels by a line's label, the words that the legend has in its place.
         size: Width and height in inches, without a legend beside or above; None: by the number of panels.
-        xlabel, ylabel: Of the axes; None: the cost's name, and "accuracy".
-        xlim, ylim: Least and greatest value; None: by the points.
+        xlabel: The label of the horizontal axis; None: the cost's name.
+        ylabel: The label of the vertical axis; None: "accuracy".
+        xlim: The least and the greatest value of the horizontal axis; None: by the points.
+        ylim: The least and the greatest value of the vertical axis; None: by the points.
         legend: "beside", "above" or "below" the panels, "inside" the first, at the "ends" of lines, or "none". "auto": beside one panel and
             above several, but at the ends where a panel has more than eight lines.
         single_column: For a paper's column of 3.35 inches, with smaller type and the legend below; `size` replaces the size.

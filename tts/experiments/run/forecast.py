@@ -27,7 +27,10 @@ class RowForecast:
     """The expected cost of one row of the final table. Sums are over cells without a result; None: unknown.
 
     Args:
-        dataset, model, strategy, budget: Of the row.
+        dataset: The data set of the row.
+        model: The model of the row.
+        strategy: The strategy of the row.
+        budget: The budget of the row.
         cells: Asked for.
         done: Those of them that have a result, or are in an earlier row under another name.
         tokens: Generated and verified.
@@ -92,7 +95,8 @@ def forecast(cells: Iterable[Cell], settings: Settings, earlier: EarlierResults,
     """Return the forecast of each row of the final table.
 
     Args:
-        cells, settings: Of the study.
+        cells: The cells of the study.
+        settings: The settings of the study.
         earlier: Results that exist.
         slots: How many cells run at once.
     """

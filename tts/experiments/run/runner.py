@@ -220,7 +220,12 @@ class _Runner:
     Therefore no heartbeat follows a result, and a stop leaves no lease.
 
     Args:
-        executor, store, study, progress, report, lease_s: See `run`.
+        executor: See `run`.
+        store: See `run`.
+        study: See `run`.
+        progress: See `run`.
+        report: See `run`.
+        lease_s: See `run`.
 
     Attributes:
         unpaid: Cells that stay open. They stay leased until the run ends, so that it does not take them again.

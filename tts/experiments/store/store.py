@@ -174,7 +174,8 @@ class Store:
         """Add a study of finished cells in one transaction, and return its id. Cells that have a result keep it.
 
         Args:
-            name, snapshot: As in `begin`.
+            name: As in `begin`.
+            snapshot: As in `begin`.
             finished: Results, each with what its samples were imported from, in the caller's format.
 
         Raises:

@@ -191,7 +191,8 @@ class StudyConfig(Section):
         strategies: Plans, as texts, or as objects that a text gives again.
         budgets: Numbers of tokens, or limits by unit; a limit may be a list.
         seeds: A list, or a number of seeds, from 0.
-        verifiers, sampling: Of models without their own; see `ModelConfig`.
+        verifiers: The verifiers of models without their own; see `ModelConfig`.
+        sampling: The sampling parameters of models without their own; see `ModelConfig`.
         allow_oracle: Whether verifiers may see reference answers.
         record: What is stored beside results.
         concurrency: Cells in flight at once. Results do not depend on it.

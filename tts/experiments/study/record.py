@@ -84,7 +84,13 @@ class Result:
 
     Args:
         cell: That was run.
-        answer, confidence, stopped_by, failures, warnings, reproducible, oracle: As in `Solution`.
+        answer: As in `Solution`.
+        confidence: As in `Solution`.
+        stopped_by: As in `Solution`.
+        failures: As in `Solution`.
+        warnings: As in `Solution`.
+        reproducible: As in `Solution`.
+        oracle: As in `Solution`.
         right: Whether the answer is right; False without an answer; None: the problem has no reference answer, or the run failed.
         error: One line, where the run failed. Its usage is still what was spent.
         usage: The usage of this run.
@@ -124,7 +130,9 @@ class StoredStudy:
     Args:
         name: The name from its configuration.
         runs: The runs in order; machine and release may differ between them.
-        cells, done, failed: Counts of cells.
+        cells: The number of its cells.
+        done: The number of its cells that are done.
+        failed: The number of its cells that failed.
     """
 
     id: int

@@ -50,7 +50,8 @@ class Quality:
     Args:
         num: Of scores.
         share: The share of label 1.
-        auc, within: The AUC over all scores, and within problems.
+        auc: The AUC over all scores.
+        within: The mean AUC within problems.
         error: The calibration error in ten bins of equal width; NaN where scores are not probabilities.
     """
 
@@ -87,7 +88,8 @@ class Ceiling:
     Args:
         threshold: A sample with an answer and at least that score is accepted.
         accepted: Share of all samples.
-        completeness, soundness: P(accept | right), P(reject | wrong); NaN without such samples.
+        completeness: P(accept | right); NaN without right samples.
+        soundness: P(reject | wrong); NaN without wrong samples.
         precision: P(right | accept).
         accuracy: The limit for unlimited tries.
         tries: The best number by the cost of a wrong answer, where a right one is worth 1; `MOST_TRIES`: that many or more.
@@ -111,7 +113,8 @@ class VerifierMeasures:
         positions: The positions of steps.
         aggregations: The AUC within problems by the way step scores are aggregated.
         reliability: The bins of the calibration error.
-        length, ceilings: See these classes.
+        length: See this class.
+        ceilings: See `Ceiling`, one for each threshold.
         unknown: The unknown by name of a measure, the reason that it is NaN.
     """
 

@@ -34,22 +34,27 @@ class VerifierScores:
     Shapes: N candidates with a score, P problems.
 
     Args:
-        dataset, model, setting: Of their cells.
-        role, verifier: Of the verifier, as role and as text.
+        dataset: The data set of their cells.
+        model: The model of their cells.
+        setting: The setting of their cells.
+        role: The role of the verifier.
+        verifier: The verifier as text.
         strategy: That drew them.
         range: The verifier's least and greatest score; None: unknown, because the verifier cannot be loaded here.
         oracle: Whether it saw the reference answer.
         scores: [N].
         steps: [N], of each step, () where only the whole was scored.
-        right, answered: [N], whether the candidate is right, and whether it has an answer.
+        right: [N], whether the candidate is right.
+        answered: [N], whether it has an answer.
         tokens: [N].
         at: [N], index of its problem.
         places: [N], its cell's key, and its place in the cell.
         problems: [P], their ids.
         seeds: The seeds of the runs.
         pools: Those with a score for every candidate; none where a search drew them.
-        unasked, unknown, unchecked: Numbers of candidates that were not scored, whose score is NaN, and without a reference answer. They
-            are left out.
+        unasked: The number of candidates that were not scored, which are left out.
+        unknown: The number of candidates whose score is NaN, which are left out.
+        unchecked: The number of candidates without a reference answer, which are left out.
     """
 
     dataset: str

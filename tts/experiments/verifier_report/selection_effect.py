@@ -38,7 +38,8 @@ class Agreement:
     Args:
         same: Share of problems where both have the same answer.
         num: Pools where they differ.
-        by_score, by_vote: How many of these the highest score, and the majority, has right.
+        by_score: How many of these the highest score has right.
+        by_vote: How many of these the majority has right.
     """
 
     same: Estimate
@@ -54,11 +55,15 @@ class SelectionEffect:
     Args:
         sizes: [B].
         proxy: [B], the mean score of the chosen sample.
-        best, majority, weighted, coverage, chance: [B], accuracies of the highest score, of the vote, of votes
-            weighted by score, of a perfect selection, and of a random choice.
+        best: [B], accuracies of the highest score.
+        majority: [B], accuracies of the vote.
+        weighted: [B], accuracies of votes weighted by score.
+        coverage: [B], accuracies of a perfect selection.
+        chance: [B], accuracies of a random choice.
         peak: The size at which the highest score is most accurate.
         fall: Its accuracy at the largest size minus that at the peak.
-        over_majority, weighted_over_majority: Accuracy minus that of the vote, at the largest size, on the same problems.
+        over_majority: The accuracy of the highest score minus that of the vote, at the largest size, on the same problems.
+        weighted_over_majority: The accuracy of the weighted vote minus that of the vote, at the largest size, on the same problems.
         agreement: See `Agreement`.
     """
 

@@ -67,7 +67,8 @@ def best_leaves(
     """Return the leaves to keep, at least one, and their ancestors; or, where no optimum was found, why.
 
     Args:
-        rewards, charge: As in `gains`.
+        rewards: As in `gains`.
+        charge: As in `gains`.
         clusters: [N], of each leaf, from 0; None: nothing is earned by covering them.
         bonus: The bonus for covering all of them (lambda_d).
         seconds: Most of the solver's.

@@ -32,7 +32,9 @@ class Best(ByScore):
     answer wins.
 
     Args:
-        verifier, aggregate, truncated: As in `ByScore`.
+        verifier: As in `ByScore`.
+        aggregate: As in `ByScore`.
+        truncated: As in `ByScore`.
 
     Cost: one verifier call a candidate.
 

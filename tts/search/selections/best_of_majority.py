@@ -34,7 +34,9 @@ class BestOfMajority(ByScore):
             (`docs/results/selections.md`). A larger share loses every problem whose right answer is rarer. A smaller one keeps rare wrong
             answers, and tends to best-of-N: choose 0.2 for a verifier that ranks some rare wrong answers first.
         asked: The most responses of one answer that are scored.
-        verifier, aggregate, truncated: As in `ByScore`.
+        verifier: As in `ByScore`.
+        aggregate: As in `ByScore`.
+        truncated: As in `ByScore`.
 
     Cost: at most `asked` / alpha verifier calls.
 

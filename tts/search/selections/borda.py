@@ -35,7 +35,9 @@ class Borda(ByScore):
     Args:
         exponent: 0 is a majority vote, and the larger it is, the more the best-ranked decides; 0.3 for few samples, 0.7 to 1.2 for many
             (secondary), 0.5 by the paper's script.
-        verifier, aggregate, truncated: As in `ByScore`.
+        verifier: As in `ByScore`.
+        aggregate: As in `ByScore`.
+        truncated: As in `ByScore`.
 
     Cost: one verifier call a candidate.
 

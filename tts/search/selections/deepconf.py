@@ -38,7 +38,9 @@ class DeepConfidence(ByScore):
             confident wrong answers can win, and of at most 10 candidates it keeps one, as `best` does. None: 10, or as many percent as keep
             five candidates.
         among: The number of first candidates from which the percentile is computed, for all candidates; None: all of them.
-        verifier, aggregate, truncated: As in `ByScore`.
+        verifier: As in `ByScore`.
+        aggregate: As in `ByScore`.
+        truncated: As in `ByScore`.
 
     Cost: one verifier call a candidate.
 

@@ -24,7 +24,9 @@ class Hierarchical(ByScore):
     single known score it is a flat vote over all candidates, as in the paper, where votes within short chains were unstable.
 
     Args:
-        verifier, aggregate, truncated: As in `ByScore`.
+        verifier: As in `ByScore`.
+        aggregate: As in `ByScore`.
+        truncated: As in `ByScore`.
 
     Cost: one verifier call a candidate.
 

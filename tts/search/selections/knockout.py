@@ -31,7 +31,8 @@ class Knockout(Tournament):
     confidence is the product of the preferences for the winner.
 
     Args:
-        verifier, truncated: As in `ByPairs`.
+        verifier: As in `ByPairs`.
+        truncated: As in `ByPairs`.
 
     Cost: at most N - 1 verifier calls, each a pair in both orders. One is reserved with every sample.
 

@@ -30,7 +30,8 @@ class League(Tournament):
 
     Args:
         opponents: The opponents of each candidate, at least 1 (K in the paper).
-        verifier, truncated: As in `ByPairs`.
+        verifier: As in `ByPairs`.
+        truncated: As in `ByPairs`.
 
     Cost: at most N x `opponents` verifier calls, and N (N - 1) / 2 at most, each a pair in both orders; `opponents` are held for with every
     sample. As many, in order, as the budget pays.

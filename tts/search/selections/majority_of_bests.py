@@ -31,7 +31,9 @@ class MajorityOfBests(ByScore):
 
     Args:
         subset: Candidates of a bootstrap sample, at least 1 (m in the paper); None: the root of N.
-        verifier, aggregate, truncated: As in `ByScore`.
+        verifier: As in `ByScore`.
+        aggregate: As in `ByScore`.
+        truncated: As in `ByScore`.
 
     Cost: one verifier call a candidate.
 

@@ -30,7 +30,8 @@ class Pairwise(ByPairs):
 
     Args:
         most: Answers that are compared, the most frequent; at least 2.
-        verifier, truncated: As in `ByPairs`.
+        verifier: As in `ByPairs`.
+        truncated: As in `ByPairs`.
 
     Cost: at most `most` (`most` - 1) / 2 verifier calls, each a pair in both orders; as many, in order, as the budget pays.
 

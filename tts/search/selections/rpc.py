@@ -38,7 +38,9 @@ class Rpc(ByScore):
 
     Args:
         least: Known probabilities below which the fit means nothing, and nothing is dropped.
-        verifier, aggregate, truncated: As in `ByScore`.
+        verifier: As in `ByScore`.
+        aggregate: As in `ByScore`.
+        truncated: As in `ByScore`.
 
     Cost: one verifier call a candidate, without tokens for `confidence`; a fit of five numbers.
 

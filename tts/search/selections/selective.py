@@ -35,7 +35,9 @@ class Selective(Selection):
         by: The selection that chooses, by name: "majority", "weighted", "best", "borda", …
         on: "share": the winner's share of all weight, as `Solution.confidence`; "score": the highest score, mapped to [0, 1], among the
             candidates with the chosen answer.
-        verifier, aggregate, truncated: Of that selection. A selection without scores takes none of the first two.
+        verifier: As in that selection; a selection without scores takes none.
+        aggregate: As in that selection; a selection without scores takes none.
+        truncated: As in that selection.
 
     Cost: that selection's.
 

@@ -39,7 +39,8 @@ class ReASC(StopRule):
     Args:
         threshold: The threshold in [0, 1]; 1 stops never but at the gate.
         gate: Score at which a first candidate is enough; None: none is.
-        mean, spread: Of the scores of first candidates over problems.
+        mean: The mean of the scores of first candidates over problems.
+        spread: The spread of the scores of first candidates over problems.
         pull: λ in the paper, at least 0.
         verifier: The role that scores.
         aggregate: Step scores to one.

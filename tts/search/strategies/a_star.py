@@ -84,7 +84,10 @@ class AStar(Guided):
             open state is left, the search begins anew at the root.
         expansions: Most states to expand. Then the solutions found are returned, or else the best open state is completed. None: until
             the budget ends.
-        temperature, max_steps, verifier, aggregate: As in `Guided`.
+        temperature: As in `Guided`.
+        max_steps: As in `Guided`.
+        verifier: As in `Guided`.
+        aggregate: As in `Guided`.
 
     Cost: k steps and k verifier calls an expansion. The budget of n samples with d steps each pays about n d / k expansions. In samples:
         k for the root and k - 1 for each other expansion. The first solution of d steps takes at least d expansions.

@@ -63,7 +63,9 @@ class AbMcts(Judged):
         n: Solutions in all, at least 1; None: as many as the budget pays.
         posterior: "normal" or "beta" (AB-MCTS-A), or "mixed" (AB-MCTS-M).
         writers: Roles of the models that write; several let the scores choose among them.
-        temperature, verifier, aggregate: As in `Judged`.
+        temperature: As in `Judged`.
+        verifier: As in `Judged`.
+        aggregate: As in `Judged`.
 
     Cost: n solutions, each scored once; a revision reads its prompt, with one solution. Anytime: nested in n.
     Random: the draws of each round, addressed by its number.

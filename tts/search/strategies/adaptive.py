@@ -39,7 +39,10 @@ class Adaptive(Judged):
             `threshold_for` finds the one with a wanted mean number of samples.
         start: Temperature of the first sample, from which it is annealed: T_k = T - (T - start) / 2^(k-1), 0, .5, .75, … for
             start 0 and T 1; None: all are drawn at T.
-        n, temperature (T), verifier, aggregate: As in `Judged`; n is the most.
+        n: As in `Judged`; no more are drawn.
+        temperature: As in `Judged`; T in the formula.
+        verifier: As in `Judged`.
+        aggregate: As in `Judged`.
 
     Cost: the expected number of samples, at most n, and a verifier call each.
 

@@ -40,7 +40,11 @@ class Beam(WideAhead):
             goes to a further continuation of a live one, as in the reference.
         lookahead: Greedy steps that are written after a path before it is scored, and then dropped (k); 0: none.
         duplicates: The duplicates of live paths with the same text, "drop" keeps only the first, "keep" keeps all.
-        n, temperature, max_steps, verifier, aggregate: As in `Wide`.
+        n: As in `Wide`.
+        temperature: As in `Wide`.
+        max_steps: As in `Wide`.
+        verifier: As in `Wide`.
+        aggregate: As in `Wide`.
 
     Cost: n steps a level while any path is live, so at most n (lookahead + 1) x the tokens of the longest path. One verifier call a step,
         at most n x max_steps. In samples: n, plus one for each continuation of a path beyond its first. A search with a larger n does not

@@ -66,7 +66,8 @@ def self_consistency(*, n: int | None = None, temperature: float | None = None) 
     """Return `best_of_n(n) | majority` under its other name.
 
     Args:
-        n, temperature: As in `BestOfN`.
+        n: As in `BestOfN`.
+        temperature: As in `BestOfN`.
 
     Raises:
         ConfigError: a value is out of its range.

@@ -32,7 +32,11 @@ class Dvts(WideAhead):
     Args:
         branching: Next steps of a subtree's prefix (M in the papers); 1 prunes nothing: best-of-n.
         lookahead: Steps that are written greedily beyond a path before it is scored, and dropped; 0: none.
-        n, temperature, max_steps, verifier, aggregate: As in `Wide`.
+        n: As in `Wide`.
+        temperature: As in `Wide`.
+        max_steps: As in `Wide`.
+        verifier: As in `Wide`.
+        aggregate: As in `Wide`.
 
     Cost: n steps a level, n (lookahead + 1) x the longest path's tokens, at most; a verifier call a step; in samples, n and M - 1 a
         level of each subtree. Nested in n at multiples of M.

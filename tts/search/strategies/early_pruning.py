@@ -37,8 +37,10 @@ class EarlyPruning(Judged):
     Args:
         tokens: The tokens of each solution that are written before it is judged (m), at least 1; None: a quarter of the expected length.
         pruned: Share of solutions that are given up (rho), in [0, 1]; at least one is finished. 0: none, and nothing is judged early.
-        n, temperature, verifier, aggregate: As in `Judged`. Without n, each round begins as many as what is left of the budget pays, by
-            typical lengths and the cost below.
+        n: As in `Judged`; without it, each round begins as many as what is left of the budget pays, by typical lengths and the cost below.
+        temperature: As in `Judged`.
+        verifier: As in `Judged`.
+        aggregate: As in `Judged`.
 
     Cost: n m + (1 - pruned) n (mean length - m) generated tokens; n (2 - pruned) verifier calls, or n if pruned is 0.
 

@@ -57,7 +57,12 @@ class Ets(RewardBalanced):
             text. "hidden" is the policy's hidden state after the step, which depends on the whole path. None: the embedder given to
             `Solver`, else "ngrams".
         seconds: Time limit of the integer program at one level.
-        n, balance_temperature, temperature, max_steps, verifier, aggregate: As in `RewardBalanced`.
+        n: As in `RewardBalanced`.
+        balance_temperature: As in `RewardBalanced`.
+        temperature: As in `RewardBalanced`.
+        max_steps: As in `RewardBalanced`.
+        verifier: As in `RewardBalanced`.
+        aggregate: As in `RewardBalanced`.
 
     Cost: tokens, calls and samples as in REBASE. One integer program a level, booked as "search", with a variable for each leaf, inner
         node and cluster. Fewer tokens are live at once.

@@ -53,7 +53,10 @@ class Mcts(Guided):
         width: Children that a leaf is given, at least 1.
         exploration: c in the formula; 0 goes by the mean value alone.
         value: "verifier": the score of the child's prefix; "rollout": the score of a solution written from the child.
-        temperature, max_steps, verifier, aggregate: As in `Guided`.
+        temperature: As in `Guided`.
+        max_steps: As in `Guided`.
+        verifier: As in `Guided`.
+        aggregate: As in `Guided`.
 
     Cost: n x width steps and as many verifier calls; with "rollout" n x width solutions instead of prefixes. Anytime: nested in n.
 

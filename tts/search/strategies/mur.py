@@ -39,7 +39,9 @@ class Mur(SideBySide):
         momentum: The momentum of the running mean, in [0, 1) (alpha).
         verifier: The role that scores the candidates; None: their mean log-probability does.
         aggregate: Step scores to one.
-        n, temperature, max_steps: As in `SideBySide`.
+        n: As in `SideBySide`.
+        temperature: As in `SideBySide`.
+        max_steps: As in `SideBySide`.
 
     Cost: a plain solution, and branching - 1 steps and samples for each uncertain step; with a verifier a call for each of its candidates.
     Random: none of its own.

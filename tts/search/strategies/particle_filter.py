@@ -28,7 +28,10 @@ class ParticleFilter(ParticleMethod):
     Args:
         weight_temperature: Of the resampling weights (tau), at least 0.001. 1 is the paper's distribution. Large values resample
             evenly; small values copy the best particle.
-        resample_below, target, twist, lookahead: As in `ParticleMethod`.
+        resample_below: As in `ParticleMethod`.
+        target: As in `ParticleMethod`.
+        twist: As in `ParticleMethod`.
+        lookahead: As in `ParticleMethod`.
 
     Cost: about n x mean length generated tokens. One verifier call for each new step, at most n x max_steps. In samples: n, plus one for
         each copy that goes on. A search with a larger n does not contain one with a smaller n.

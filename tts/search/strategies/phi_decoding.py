@@ -53,7 +53,8 @@ class PhiDecoding(Strategy):
         clusters: Most groups of continuations (K). Each at least 1.
         foresight: Steps of a continuation, at least 1, and no deeper than `max_steps`; the code's run to the end.
         deviations: Standard deviations below the mean of the steps' log-probabilities at which steps are left out, at least 0.
-        least, most: Steps drawn by foresight, at least and at most; at least 0 and 1.
+        least: The least number of steps drawn by foresight, at least 0.
+        most: The greatest number of steps drawn by foresight, at least 1.
         agreement: Share of the continuations that, alike, ends the foresight after `least` steps, in [0, 1].
         temperature: The temperature of steps and solutions; None: the run's.
         foresight_temperature: The temperature of continuations; None: that of steps.

@@ -85,7 +85,11 @@ class Rebase(RewardBalanced):
     Args:
         n: Continuations at the first level, and paths to bring to an end (N in the paper). Each path that ends takes one from the
             next levels. None: as many as the budget pays.
-        balance_temperature, temperature, max_steps, verifier, aggregate: As in `RewardBalanced`.
+        balance_temperature: As in `RewardBalanced`.
+        temperature: As in `RewardBalanced`.
+        max_steps: As in `RewardBalanced`.
+        verifier: As in `RewardBalanced`.
+        aggregate: As in `RewardBalanced`.
 
     Cost: about n x mean length generated tokens. One verifier call for each step of a live path. In samples: n, plus one for each
         continuation of a path beyond its first. A search with a larger n does not contain one with a smaller n.

@@ -65,7 +65,9 @@ def draw(count: int, split: Split, seed: int, index: int) -> CountdownProblem:
 
     Args:
         count: The count of numbers, 2 to 6, each from 1 to 25.
-        split, seed, index: As `tts.tasks.arithmetic.generator.draw`.
+        split: As in `tts.tasks.arithmetic.generator.draw`.
+        seed: As in `tts.tasks.arithmetic.generator.draw`.
+        index: As in `tts.tasks.arithmetic.generator.draw`.
 
     Raises:
         ConfigError: the count or the split is none of these.

@@ -123,7 +123,8 @@ def draw(difficulty: Difficulty, split: Split, seed: int, index: int) -> Drawn:
     """Return problem number `index` of an endless series: the same, whatever else is drawn.
 
     Args:
-        seed: Any whole number below 2**64; `index`: any number of at least 0.
+        seed: Any whole number below 2**64.
+        index: Any whole number of at least 0.
 
     Raises:
         ConfigError: the split is unknown, or no problem of this difficulty was found in it.

@@ -103,7 +103,8 @@ def candidates(own: str, mounts: str) -> list[tuple[Path, int]]:
     A group of version 2 with processes cannot have groups with limits below it, so there the group above is tried.
 
     Args:
-        own, mounts: The texts of /proc/self/cgroup and /proc/self/mounts.
+        own: The text of /proc/self/cgroup.
+        mounts: The text of /proc/self/mounts.
     """
     found: list[tuple[Path, int]] = []
     for line in mounts.splitlines():

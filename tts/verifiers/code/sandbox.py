@@ -73,7 +73,8 @@ class ProgramResult:
     Args:
         outcome: How it ended.
         detail: The reason, in one line.
-        passed, total: Numbers of tests.
+        passed: The number of tests that it passed.
+        total: The number of all tests.
         output: The start of its output.
         seconds: Elapsed time, the start of its process included.
         tests: Whether it passed each test, in order; fewer than there are, or none: it did not get to the others.

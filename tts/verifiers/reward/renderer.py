@@ -72,7 +72,8 @@ class SolutionRenderer:
     Attributes:
         labels: Ids of the record's labels, the good one first; () for a head.
         limit: Most tokens that are shown; None: no limit.
-        prompt_overhead, step_overhead: Tokens that the layout adds to a problem, and to one step.
+        prompt_overhead: Tokens that the layout adds to a problem.
+        step_overhead: Tokens that the layout adds to one step.
 
     Raises:
         ConfigError: a separator or label has another number of tokens than stated; the chat template is missing or does not fit the

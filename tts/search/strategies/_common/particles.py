@@ -86,7 +86,10 @@ class ParticleMethod(Guided):
             odds of the whole solution alone.
         twist: Exponent of the odds of an unfinished prefix, at least 0; the odds of a whole solution have none.
         lookahead: Greedy steps that are written after a prefix before it is scored, and then dropped; 0: none.
-        temperature, max_steps, verifier, aggregate: As in `Guided`.
+        temperature: As in `Guided`.
+        max_steps: As in `Guided`.
+        verifier: As in `Guided`.
+        aggregate: As in `Guided`.
     """
 
     n: Count | None = None

@@ -20,7 +20,9 @@ class TwoModels(SideBySide):
 
     Args:
         draft: Role of the small model; that of the large one is "policy".
-        n, temperature, max_steps: As in `SideBySide`; the temperature is of both.
+        n: As in `SideBySide`.
+        temperature: As in `SideBySide`, of both models.
+        max_steps: As in `SideBySide`.
 
     Attributes:
         needs_of_draft: Capabilities that it needs of the draft's model.

@@ -49,7 +49,9 @@ class DeepConfidenceOnline(Judged):
         width: Traces that are written at once after the warm-up, at least 1. More are faster, but may write traces that were not needed.
         tokens: Written between two scores of a trace, at least 1; None: an eighth of the mean length of the traces so far.
         n: Traces, those of the warm-up included (B in the paper, 512 there); None: as many as the budget pays.
-        temperature, verifier, aggregate: As in `Judged`; the paper's temperature is 0.6.
+        temperature: As in `Judged`; the paper's is 0.6.
+        verifier: As in `Judged`.
+        aggregate: As in `Judged`.
 
     Cost: at most n samples, `warmup` of them whole and the others up to where they are stopped. A verifier call each, and one more for
         every `tokens` of a trace beyond the verifier's first group.

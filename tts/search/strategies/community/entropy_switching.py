@@ -33,7 +33,10 @@ class EntropySwitching(TwoModels):
     Args:
         threshold: Nats a token, at least 0: above it the policy writes the next step. The draft's model writes the first one.
         window: Tokens at the end of a step that the mean is taken over, at least 1; None: all.
-        n, draft, temperature, max_steps: As in `TwoModels`.
+        n: As in `TwoModels`.
+        draft: As in `TwoModels`.
+        temperature: As in `TwoModels`.
+        max_steps: As in `TwoModels`.
 
     Cost: as plain solutions; each change of models reads prompt and path, as input.
     Random: none of its own. Where both models are one, a solution is a plain sample.

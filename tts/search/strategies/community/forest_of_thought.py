@@ -51,7 +51,9 @@ class ForestOfThought(Strategy):
         n: Trees, at least 1; None: as many as the budget pays, all of which vote.
         width: States that a level of a tree keeps (b), at least 1.
         branching: Next steps of each state (k), at least 1.
-        votes, question, max_tokens: Of the values, as in `tree_of_thoughts`.
+        votes: As in `tree_of_thoughts`.
+        question: As in `tree_of_thoughts`.
+        max_tokens: As in `tree_of_thoughts`.
         corrections: The corrections of a level without a chance, at least 0.
         temperature: The temperature of steps and replies; None: the run's.
         max_steps: Of a path, the last of which runs to the end of the solution.

@@ -50,7 +50,9 @@ class MindEvolution(Judged):
         orphans: The chance of a child without parents, in [0, 1]; it is a plain solution.
         migrants: The solutions of an island that go on to the next one, at least 0 and at most n.
         pressure: Temperature of the draw of parents, above 0: the smaller, the more the fittest are drawn.
-        temperature, verifier, aggregate: As in `Judged`.
+        temperature: As in `Judged`.
+        verifier: As in `Judged`.
+        aggregate: As in `Judged`.
 
     Cost: n x islands solutions a generation, each scored once; after the first generation a critique for each.
     Random: parents, by round, generation and island.

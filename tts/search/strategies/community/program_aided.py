@@ -47,7 +47,9 @@ class ProgramAided(SideBySide):
         seconds: The seconds of a program, above 0; no more than the budget has left.
         characters: Most of an output that are shown, at least 1.
         sandbox: "landlock", "docker", or "none" for programs that are trusted.
-        n, temperature, max_steps: As in `SideBySide`; blocks and outputs are steps.
+        n: As in `SideBySide`.
+        temperature: As in `SideBySide`.
+        max_steps: As in `SideBySide`; blocks and outputs are steps.
 
     Raises:
         CapabilityError: the sandbox is not available here; nothing is spent.

@@ -50,7 +50,10 @@ class SpecReason(TwoModels):
         first: Steps that the policy writes in any case, at least 0.
         question: Text after a step that asks for its grade; a digit comes next.
         grade: "likeliest" digit, or the "mean" over digits.
-        n, draft, temperature, max_steps: As in `TwoModels`.
+        n: As in `TwoModels`.
+        draft: As in `TwoModels`.
+        temperature: As in `TwoModels`.
+        max_steps: As in `TwoModels`.
 
     Cost: for each step a draft and a question, which is charged as verifier tokens; the policy's tokens are those of rejected steps.
         The policy reads each kept draft, and the draft's model each rewritten step, as input.

@@ -46,7 +46,7 @@ class TreeOfThoughts(Strategy):
         branching: Next steps of each state (k), at least 1.
         votes: Replies that value a state, at least 1.
         question: Placed before problem and steps; it must ask for one of three labels.
-        max_tokens: Of such a reply; None: the run's.
+        max_tokens: The most tokens of such a reply; None: the run's.
         temperature: The temperature of steps and replies; None: the run's.
         max_steps: Of a path, the last of which runs to the end of the solution.
 
