@@ -28,6 +28,7 @@ FILLED = (PACKAGE, "tests", "benchmarks", "research")
 ALLOWED: dict[str, str] = {
     "tts/search/strategies": "one method a file, found by its name",
 }
+JOINED = ("tts/cli", "tts/trace")  # an entry of a docstring there may still be about several parameters
 
 
 @dataclass(frozen=True)
@@ -180,16 +181,20 @@ def _docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 def shared_lines(files: Sequence[Source]) -> Iterator[str]:
     """Yield the lines of docstrings that describe several parameters: readers and tools expect one a line."""
     for source in files:
+        joined = not any(source.path.is_relative_to(folder) for folder in JOINED)
         for node in ast.walk(source.tree):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 continue
-            section = re.search(r"\n *Args:\n(.*?)(?:\n\s*\n|\Z)", ast.get_docstring(node, clean=False) or "", re.DOTALL)
-            known = "|".join(map(re.escape, sorted(_parameters(node), key=len, reverse=True)))
-            if section is None or not known:
+            section = re.search(r"\n( *)Args:\n(.*?)(?:\n\s*\n|\Z)", ast.get_docstring(node, clean=False) or "", re.DOTALL)
+            if section is None:
                 continue
-            for line in section[1].split("\n"):
-                if shared := re.search(rf"[.?;] (({known})(?:, (?:{known}))*): ", line):
-                    yield f"{source.path}:{node.lineno}: the line of a parameter has another one, {shared[1]}, but must have one alone"
+            at = f"{source.path}:{node.lineno}"
+            known = "|".join(map(re.escape, sorted(_parameters(node), key=len, reverse=True)))
+            for line in section[2].split("\n"):
+                if joined and (several := re.match(rf"{section[1]} {{4}}(\**\w+(?:, \**\w+)+): ", line)):
+                    yield f"{at}: one entry is about {several[1]}, but must be about one parameter"
+                if known and (shared := re.search(rf"[.?;] (({known})(?:, (?:{known}))*): ", line)):
+                    yield f"{at}: the line of a parameter has another one, {shared[1]}, but must have one alone"
 
 
 def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:

@@ -111,6 +111,15 @@ def test_a_parameter_has_a_line_of_its_own(tree: Tree) -> None:
     assert "has another one, b, but" in "".join(checks.faults(tree({"tts/one.py": fields})))
 
 
+def test_an_entry_is_about_one_parameter(tree: Tree) -> None:
+    def text(lines: str) -> str:
+        return f'class A:\n    """A thing.\n\n    Args:\n        {lines}\n    """\n\n    a: int\n    b: int\n'
+
+    assert checks.faults(tree({"tts/one.py": text("a: The first, as in\n            a, b: of both.\n        b: The second.")})) == []
+    assert "tts/one.py:1: one entry is about a, b, but" in "".join(checks.faults(tree({"tts/one.py": text("a, b: Ends.")})))
+    assert "about *a, **b, but" in "".join(checks.faults(tree({"tts/one.py": text("c: None.\n        *a, **b: Ends.")})))
+
+
 def test_an_allowed_file_may_be_longer(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "ALLOWED", {"tts/a.py": "a table"})
     assert not checks.faults(tree({"tts/a.py": "#\n" * (checks.FILE_LIMIT + 1)}))
