@@ -59,16 +59,16 @@ class Caps:
         extend: Appending forced text.
         fork: Continuing one handle several times without computing it again.
         value: A value or reward head on a handle.
-        score: log-probabilities of given text.
-        next_logprobs: Of given next tokens.
+        score: Log-probabilities of given text.
+        next_logprobs: Log-probabilities of given next tokens.
         hidden: Last hidden states.
-        prompt_logprobs: The prompt logprobs of every token of a prompt.
-        logprobs: The logprobs of sampled tokens.
+        prompt_logprobs: Log-probabilities of every token of a prompt.
+        logprobs: Log-probabilities of sampled tokens.
         token_ids: Whether samples carry token ids.
         spreads: `Spread` of each token's distribution, which takes all logits.
-        tops: At least `Spread.top` of it.
+        tops: `Spread.top` of each token's distribution, which takes the most likely tokens alone.
         top_texts: Whether `Sample.tops` are given: the most likely tokens at each place, by their texts.
-        sampling_logprobs: log-probabilities of sampled tokens under the law that drew them.
+        sampling_logprobs: Log-probabilities of sampled tokens under the law that drew them.
         streams: Whether rows obey their streams; if not, solutions are not reproducible.
         stop_predicate: Whether a row ends where `StopCondition.finished` returns True.
         thoughts: Whether it thinks, by marks that are known (`BackendMetadata.thoughts`).
@@ -236,7 +236,7 @@ class StopCondition:
         step: Texts that end a step.
         at_step: Whether the row ends at the first boundary.
         finished: Called at each boundary with the text of the whole path; True ends the row ("answer").
-        at: With `at_step`, the texts of `step` at which the row ends; None: all of them.
+        at: The texts of `step` at which the row ends, with `at_step`; None: all of them.
     """
 
     step: tuple[str, ...] = ()
@@ -289,7 +289,8 @@ class Sample:
     Args:
         text: The new text, up to the step boundary it ended at.
         token_ids: All new tokens, an end of sequence included.
-        logprobs: Of the untempered law, one a token (some servers show none of an end of sequence); empty without `caps.logprobs`.
+        logprobs: Log-probabilities under the untempered law, one a token (some servers show none of an end of sequence); empty without
+            `caps.logprobs`.
         finish: Why it ended: "eos", "stop" (a step boundary), "answer" (`StopCondition.finished`), "length", "cancelled", "error".
         handle: The state behind it; None for "error" and "cancelled".
         num_tokens: Tokens generated, which are charged.
@@ -297,9 +298,9 @@ class Sample:
         error: Where `finish` is "error", its kind, or "kind: cause".
         seconds: Model time of this row.
         spreads: One a token, with `caps.tops` and where requested, or empty.
-        sampling_logprobs: Under the law that drew the tokens: with temperature and filters; one a token, with `caps.sampling_logprobs` and
-            where requested, or empty.
-        lost_tokens: Of `num_tokens`, those of earlier replies that broke, which are not part of the path.
+        sampling_logprobs: Log-probabilities under the law that drew the tokens, with temperature and filters. One a token, with
+            `caps.sampling_logprobs` and where requested, or empty.
+        lost_tokens: Those tokens of `num_tokens` that belong to earlier replies that broke; they are not part of the path.
         retry_s: Seconds after which the server of a row that failed asked to be called again; 0: it named none.
         tops: The most likely tokens at each place, one tuple a token, with `caps.top_texts` and where requested, or empty.
     """
@@ -439,7 +440,7 @@ class TaskRows(RowSet):
 
     Attributes:
         counters: The counters of the backend; generated tokens are counted there.
-        tasks: To cancel; the backend adds and removes them.
+        tasks: The tasks to cancel; the backend adds and removes them.
     """
 
     __slots__ = ("counters", "tasks")

@@ -26,15 +26,15 @@ class DecoderConfig:
         hidden: The size of a hidden state.
         intermediate: The inner size of a feed-forward layer.
         layers: The number of layers.
-        heads: Query heads.
-        kv_heads: key-value heads, a divisor.
-        head_size: The head size of each; a multiple of 16.
-        eps: The eps of the norms.
+        heads: The number of query heads.
+        kv_heads: The number of key-value heads, a divisor of `heads`.
+        head_size: The numbers in a query, key or value of one head; a multiple of 16.
+        eps: What norms add to the mean square before its root.
         tied: Whether the output layer is the embedding.
         head_norms: Whether queries and keys are normed (Qwen3).
-        context: Most tokens of a path.
-        frequencies: [head_size / 2] of the rotary positions.
-        amplitude: The amplitude of their cosines and sines.
+        context: The most tokens of a path.
+        frequencies: [head_size / 2] frequencies of the rotary positions.
+        amplitude: The factor of the cosines and sines of rotary positions.
     """
 
     vocab: int

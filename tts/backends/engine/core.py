@@ -37,7 +37,7 @@ class Runner:
     Args:
         decoder: The model.
         tree: Its KV tree, with a pool of its own.
-        limits: Limits of a step.
+        limits: The limits of a step.
         decode: Turns token ids into text.
         eos: Ids that end a row.
         heads: Value heads on the model's hidden states, by name.

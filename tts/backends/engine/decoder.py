@@ -68,17 +68,18 @@ class Decoder:
     """A model's weights and its forward pass.
 
     Args:
-        config: Its shapes.
+        config: The shapes and constants of the model.
         weights: The weights by their names in the transformers library; a missing or misshapen one is refused.
         precision: "float32"; "int8" (linear layers but the output layer, on a CPU); "bfloat16" (on a CPU linear layers alone).
-        executor: The executor of attention.
-        threads: That share a step on a CPU, at least 1.
+        executor: What computes attention; see `EngineOptions`.
+        threads: The threads that share a step on a CPU, at least 1.
         device: Where it runs.
-        kv_precision: Of keys and values on a CPU; "float16" with the executors "strict" and "reference". Elsewhere they have the model's.
+        kv_precision: The type of keys and values on a CPU; "float16" with the executors "strict" and "reference". Elsewhere they have the
+            model's.
         output_layer: Whether it gives logits. Classifiers have no such layer, and models that a head reads need none.
 
     Attributes:
-        kv_shape: The kv shape of a token's keys and values.
+        kv_shape: The layers, heads and head size of a token's keys and values.
         products: Weights that every token passes, and those of the output layer.
         spans: Adds up the seconds of steps, if set.
 
@@ -174,10 +175,10 @@ class Decoder:
 
         Args:
             ids: [T] tokens in the plan's order.
-            planned: This step.
+            planned: The plan of this step.
             wanted: [W] which of them to return hidden states of.
             with_logits: [L] which of those to return logits of; none where there is no output layer.
-            pool: The pool of this model.
+            pool: The blocks that hold this model's keys and values.
             apart: Whether no token of this step reads another's keys, so that the threads may each take some of them.
             hidden: [T, K] after the last layer, where the layers have run (`feed`); else they run.
         """

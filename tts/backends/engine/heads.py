@@ -21,8 +21,8 @@ class ValueHead:
     """A linear head on the last hidden state, which the policy computes anyway.
 
     Args:
-        weight: [K].
-        bias: Added.
+        weight: [K] weights of the hidden state's numbers.
+        bias: The number that is added.
         sigmoid: Whether the reading passes a sigmoid.
         step: Texts that end a step; a step is read at the token that completes it, the last one where the path ends.
     """

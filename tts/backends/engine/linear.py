@@ -218,8 +218,8 @@ def make_linear(
         precision: "float32"; "bfloat16": weights, activations and results rounded to 8 bits of mantissa; "int8": weights and
             activations rounded to 8 bits below the row's largest magnitude, CPU only.
         strict: Whether rows must be exact (`Linear.exact_rows`).
-        threads: torch's threads at the calls, at least 1; rows are exact for this number.
-        team: Threads of this package's products; None: the calling one alone.
+        threads: How many threads torch has at the calls, at least 1; rows are exact for this number.
+        team: The threads of this package's products; None: the calling one alone.
 
     Raises:
         ConfigError: rows must be exact, and no layer is on this machine.

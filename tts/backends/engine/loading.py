@@ -48,11 +48,11 @@ class EngineOptions:
         precision: "float32"; "int8" (a CPU's linear layers, output layer apart); "bfloat16" (a CPU's linear layers, where it has
             instructions for it; everything on other devices). None: float32 on a CPU, bfloat16 elsewhere. A CPU that would be
             slower with it than in float32 refuses.
-        executor: Of attention: "strict", "triton", "triton_strict" or, on a CPU, "reference"; None: strict on a CPU, triton elsewhere.
-            With "strict" a row's numbers do not depend on its batch; on a GPU it stands for "triton_strict".
-        kv_precision: Of keys and values on a CPU: "float32", or "float16" for half the memory (executors "strict" and "reference"). None:
-            float32 on a CPU, the model's elsewhere.
-        threads: Number that shares a step on a CPU; None: torch's.
+        executor: What computes attention: "strict", "triton", "triton_strict" or, on a CPU, "reference". None: strict on a CPU, triton
+            elsewhere. With "strict" a row's numbers do not depend on its batch; on a GPU it stands for "triton_strict".
+        kv_precision: The type of keys and values on a CPU: "float32", or "float16" for half the memory (executors "strict" and
+            "reference"). None: float32 on a CPU, the model's elsewhere.
+        threads: The threads that share a step on a CPU; None: torch's.
         max_rows: Most rows under way at once; None: 64 on a CPU, 256 elsewhere. Others wait.
         step_tokens: Most prefill tokens of a step; None: 256 on a CPU, 2,048 elsewhere.
         kv_budget: Bytes for keys and values; None: 2 GiB on a CPU, 80 % of the free memory elsewhere. A CPU's memory is allocated
@@ -266,7 +266,7 @@ def make_runner(
     """Return a model's step loop and its renderer.
 
     Args:
-        heads: On its hidden states.
+        heads: The value heads on the model's hidden states, by name.
         share: The share of a device's free memory for keys and values, without a `kv_budget`.
         output_layer: Whether it gives logits.
 

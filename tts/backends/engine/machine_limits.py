@@ -21,10 +21,10 @@ class MachineLimits:
     """A machine's measured limits.
 
     Args:
-        bandwidth: Bytes a second that are read.
-        flops: float32 operations a second of linear layers, by rows.
-        executor: The executor of attention, the engine's default here.
-        threads: Used.
+        bandwidth: The bytes that are read in a second.
+        flops: The floating-point operations a second of linear layers in float32, by rows.
+        executor: What computes attention, the engine's default here.
+        threads: The threads that were used.
     """
 
     bandwidth: float

@@ -57,7 +57,7 @@ class HostOperations:
     """On a CPU: compiled kernels, each row bit for bit as it would be alone.
 
     Args:
-        config: The config of the model.
+        config: The shapes and constants of the model.
         executor: "strict" or "reference".
         team: The threads that share a call.
     """

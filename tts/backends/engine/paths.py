@@ -38,11 +38,11 @@ class PathState:
     Args:
         gone: Releases to run in the engine's thread.
         tree: The tree of the node.
-        node: The path's last.
+        node: The last node of the path.
         at: State of its text.
         written: Its text after the prompt.
         num_prompt: Tokens of its prompt.
-        views: The views of its prompt.
+        views: What process models have scored below its prompt.
     """
 
     gone: Gone

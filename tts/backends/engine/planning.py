@@ -30,10 +30,10 @@ class NodeTable(NamedTuple):
     """The tree as arrays, by a node's place; each [V].
 
     Args:
-        parent: Place, -1 for a root.
+        parent: Place of the parent, -1 for a root.
         start: Absolute position of the node's first token.
         length: Tokens that have keys and values, those of this step included.
-        head: First block of its chain, -1: none.
+        head: First block of the node's chain, -1: none.
     """
 
     parent: Ints
@@ -50,7 +50,7 @@ class StepPlan(NamedTuple):
         order: [R] rows, as their queries stand in the plan.
         places: [T, 2] block and offset of each query's own token.
         keys_read: Keys that items read.
-        keys_unshared: What they would be without sharing.
+        keys_unshared: Keys that items would read without sharing.
     """
 
     plan: AttentionPlan

@@ -39,15 +39,17 @@ class BlockPool:
     Shapes: L layers, H key-value heads, N blocks, d head size.
 
     Args:
-        shape: The shape of a token.
-        num_blocks: N, at least 1. device and dtype: of the tensors.
+        shape: The layers, heads and head size of a token's keys and values.
+        num_blocks: N, at least 1.
+        device: Where the tensors are.
+        dtype: The type of their numbers.
 
     Attributes:
         keys: [L, H, N, d, BLOCK] on a CPU, [L, H, N, BLOCK, d] elsewhere.
         values: [L, H, N, BLOCK, d].
-        following: [N].
-        num_free: Free blocks.
-        peak_used: Most blocks ever used at once.
+        following: [N] the next block of each block's chain, -1 after the last.
+        num_free: The number of free blocks.
+        peak_used: The most blocks ever used at once.
     """
 
     def __init__(self, shape: KVShape, num_blocks: int, *, device: torch.device, dtype: torch.dtype) -> None:

@@ -32,13 +32,13 @@ class Piece:
     """Some tokens after a common beginning, and what was read at them.
 
     Args:
-        tokens: Its own.
-        above: The piece before.
+        tokens: Its own tokens.
+        above: The piece before it.
 
     Attributes:
-        prompts: That have it, by their places in the call.
+        prompts: The prompts that have it, by their places in the call.
         below: The pieces after it.
-        following: For each token, those that come next in some prompt, with their log-probabilities.
+        following: The tokens that come next in some prompt, with their log-probabilities, for each token.
         likely: The most likely tokens after each token.
         failure: Why it could not be read.
     """
@@ -55,7 +55,7 @@ class Piece:
         """Take the logits of the next tokens.
 
         Args:
-            logits: [tokens, V] from the first token on that none were taken of.
+            logits: [tokens, V] logits, from the first token on of which none were taken.
         """
         for row in logits:
             logprobs = log_softmax(row)
@@ -86,7 +86,7 @@ class PromptReads:
     """The prompts of one call, which are read once.
 
     Args:
-        prompts: At least one token each.
+        prompts: The prompts, of at least one token each.
         top: Most likely tokens to keep for each place.
     """
 

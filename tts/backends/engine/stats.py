@@ -41,8 +41,8 @@ class EngineStats:
         kv_read_actual: Bytes of keys and values that plans read.
         kv_read_unshared: Bytes of keys and values that plans would read without sharing.
         kv_tokens_peak: Most tokens ever held, in whole blocks.
-        parked: Preemptions, by older work.
-        evictions: The evictions of nodes.
+        parked: How often a job was set aside for older work.
+        evictions: How many nodes were evicted.
     """
 
     steps: int = 0

@@ -36,7 +36,7 @@ class ViewReadings:
     Args:
         readings: One a step.
         computed: Tokens of this call that were computed.
-        prompt: Those of them that are the prompt's.
+        prompt: Those tokens of `computed` that are the prompt's.
         reused: Tokens of this call that were reused.
         seconds: The seconds of the engine's steps that it took part in.
         failure: None where it succeeded.

@@ -29,7 +29,7 @@ class Checkpoint:
     """The contents of a model's files.
 
     Args:
-        config: The config of the transformers library.
+        config: The settings of the model, as the transformers library has them.
         weights: The weights by transformers' names.
         tokenizer: The tokenizer of the transformers library.
         generation: The generation settings, or None.

@@ -46,7 +46,7 @@ def multiply(x: NDArray[np.float32], panels: NDArray[np.float32], out: NDArray[n
 
     Args:
         x: [M, K] contiguous, M at least 1.
-        panels: The panels of `pack`.
+        panels: The weights, as `pack` lays them out.
         out: [M, PANEL P] contiguous, overwritten.
         team: The threads that share the panels.
     """

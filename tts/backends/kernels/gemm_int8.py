@@ -56,7 +56,7 @@ def multiply(x: NDArray[np.float32], panels: NDArray[np.int8], outputs: NDArray[
 
     Args:
         x: [M, K] contiguous, M at least 1.
-        panels: The panels of `pack`.
+        panels: The weights, as `pack` lays them out.
         outputs: [2, 16 P] scales and biases of the outputs.
         out: [M, 16 P], overwritten.
         team: The threads that share the work.

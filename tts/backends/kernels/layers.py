@@ -79,12 +79,12 @@ def rotate_write(
 
     Args:
         qkv: [T, (H G + 2 H) d]: queries, keys, values, head by head.
-        positions: [T].
+        positions: [T] place of each token in its path.
         cosines: [context, d / 2] cosines of the rotary positions.
         sines: [context, d / 2] sines of the rotary positions.
         places: [T, 2] block and offset of each token.
         norms: [2, d] weights of the norms of queries and keys by head (Qwen3), or no rows.
-        eps: The eps of these norms.
+        eps: What these norms add to the mean square.
         keys: [H, N, d, BLOCK] of the layer: float32, or the bits of halves as int16, then at most 65,504.
         values: [H, N, BLOCK, d] of the layer, of the same type.
         queries: [H, T, G, d], overwritten; scaled by d**-0.5.

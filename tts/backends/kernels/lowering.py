@@ -29,7 +29,7 @@ class KernelWork(NamedTuple):
     """The input of the kernels. Arrays are int32.
 
     Args:
-        group: G
+        group: G, the query heads of each key-value head.
         split: Most tokens of a run.
         narrow: Rows of a narrow tile, which holds rows // G queries.
         wide: Rows of a wide tile, which holds rows // G queries.

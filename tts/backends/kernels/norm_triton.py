@@ -37,8 +37,8 @@ def add_norm(hidden: torch.Tensor, change: torch.Tensor | None, weight: torch.Te
     Args:
         hidden: [T, K], contiguous.
         change: [T, K], contiguous, or None.
-        weight: [K].
-        eps: Added to the mean square.
+        weight: [K] weights of the norm.
+        eps: What is added to the mean square.
     """
     rows, size = hidden.shape
     out = torch.empty_like(hidden)

@@ -129,7 +129,7 @@ def write_loop(
         a: The address of the left factor, and its row stride in floats.
         b: Pointers to its vectors at depth 0, and their stride. Halves are widened, which is exact.
         rows: The rows of a and c.
-        depth: At least 1.
+        depth: The numbers of each sum, at least 1.
         add: Whether c is added to, else overwritten.
         each: Writes what else is to be done at a depth, which it is given.
     """
@@ -234,7 +234,7 @@ def add_values(
     """Compute c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors], from addresses and row strides in numbers.
 
     Args:
-        bytes_each: The bytes each of a number of b: 4, or 2 for halves.
+        bytes_each: The bytes of each number of b: 4, or 2 for halves.
     """
     done = 0
     while done < vectors:

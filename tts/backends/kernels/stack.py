@@ -129,16 +129,16 @@ def pass_layers(
 
     Args:
         hidden: [T, K], changed in place.
-        positions: The positions of the plan.
+        positions: [T] the plan's position of each query's token.
         items: The items of the plan.
         blocks: The blocks of the plan.
         places: [T, 2] block and offset of each token.
         keys: [L, H, N, d, BLOCK] of the pool.
         values: [L, H, N, BLOCK, d] of the pool.
-        stack: The stack of the model.
-        eps: The eps of its norms.
-        group: G.
-        feed: F.
+        stack: The weights of the model's layers.
+        eps: What the model's norms add to the mean square.
+        group: G, the query heads of each key-value head.
+        feed: F, the inner size of a feed-forward layer.
     """
     rows, width = hidden.shape
     heads, size = values.shape[1], values.shape[4]

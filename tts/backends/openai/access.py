@@ -32,9 +32,9 @@ class ServerAccess:
         model: Its name there; "": the only one.
         key: Sent with each request.
         mode: How it is called; "auto": the best that works.
-        timeout_s: The seconds of a first reply.
+        timeout_s: The most seconds until a reply begins.
         probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
-        query: The query of each request, as the record has it.
+        query: The query of each request's url, as the record has it.
         others: Urls of further servers of the same model. Where the first cannot be used at the start, the next one is.
         probe_s: Most seconds of a probe.
         declared: Capabilities that the record states; where there are any, nothing is probed.
@@ -153,7 +153,7 @@ class ServerAccess:
         """Return the capabilities that a new probe finds. They are kept on disk where the probe was not stopped by its time limit.
 
         Args:
-            most_s: The seconds of the probe.
+            most_s: The most seconds of the probe.
 
         Raises:
             ConfigError: as `tts.backends.openai.probe.probe_server`.

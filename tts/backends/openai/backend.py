@@ -165,8 +165,8 @@ class OpenAIBackend(Backend):
             first_s: As in `Timeouts`.
             gap_s: As in `Timeouts`.
             call_s: As in `Timeouts`.
-            reasoning_effort: Of every request ("low", "high"); "": none is sent.
-            chat_template_kwargs: The chat template kwargs of every request, as JSON or a mapping, such as {"enable_thinking": false}.
+            reasoning_effort: How long the model thinks, stated in every request ("low", "high"); "": none is sent.
+            chat_template_kwargs: Arguments of the chat template in every request, as JSON or a mapping, such as {"enable_thinking": false}.
             extra_body: Other members of every request, as JSON or a mapping; what a search sets itself is refused.
             batch: Whether batches answer the calls, at their prices (`usd_batch_in`, `usd_batch_out`); see `tts sample --batch`.
 

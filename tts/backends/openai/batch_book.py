@@ -164,7 +164,7 @@ class BatchClient(HttpClient):
     Args:
         root: The base url of the API.
         key: The key, which replies do not show.
-        timeouts: As of calls.
+        timeouts: Timeouts and the number of tries, as `OpenAIBackend` has them.
         book: The book.
     """
 

@@ -57,7 +57,7 @@ class ServerCall:
     Args:
         indexes: The indexes of the rows.
         limit: Most tokens of prompt and path; None: not known.
-        lost: Of earlier tries; None: this is the first.
+        lost: What earlier tries of the call came to; None: this is the first.
         below: A cap that the server refused; None: none.
         request: The request in place of the rows' own, where its path is sent in another way.
     """

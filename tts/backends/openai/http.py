@@ -57,13 +57,13 @@ class Timeouts:
         concurrency: Most requests in flight, at least 1; other rows wait. Fewer are in flight after refusals for load.
         rpm: Most requests in any minute; None: unlimited.
         tpm: Most tokens in any minute, prompts included; None: unlimited.
-        tries: The tries of a call that the server refuses, at least 1.
-        connect_s: The seconds for a connection; the probe takes 3.5 s at most.
-        first_s: Until a reply's first event.
-        gap_s: The seconds between two events.
-        call_s: The seconds for a whole call.
-        wait_s: Most before the second try; doubled for each try, and drawn from 0 on (full jitter).
-        longest_wait_s: Most before any try. A server that asks for more by Retry-After, or that could not be reached for so
+        tries: How often a call that the server refuses is sent, at least 1.
+        connect_s: The most seconds for a connection; the probe takes 3.5 s at most.
+        first_s: The most seconds until a reply's first event.
+        gap_s: The most seconds between two events.
+        call_s: The most seconds for a whole call.
+        wait_s: The most seconds before the second try; doubled for each try, and drawn from 0 on (full jitter).
+        longest_wait_s: The most seconds before any try. A server that asks for more by Retry-After, or that could not be reached for so
             long, is not tried again.
 
     Raises:
@@ -212,10 +212,10 @@ class HttpClient:
         Returns: the error of the last try that was refused, as "kind: cause"; "" if none was.
 
         Args:
-            path: Below the root, or a whole url.
+            path: The path below the root, or a whole url.
             stream: The stream of the random waits, so that rows are not sent again all at once.
             position: The position of these waits in the stream.
-            tokens: That the call is expected to take, prompt included.
+            tokens: The tokens that the call is expected to take, prompt included.
 
         Raises:
             ServerError: there is no whole reply after all tries.

@@ -91,10 +91,11 @@ def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
     Args:
         model: Its name there; "": the only one that is served.
         mode: How it is called; "auto": the best mode that works.
-        timeout_s: The seconds of its first reply.
+        timeout_s: The most seconds until its first reply.
         told: Called with what the probe spent, also where it fails after its first reply.
         extra: Further members of every request, as JSON; "": none.
-        most_s: Of the whole probe; what it has not found until then is taken as absent, and where not even that, plain chat is assumed.
+        most_s: The most seconds of the whole probe. What it has not found until then is taken as absent. Where not even a way to call the
+            model was found, plain chat is assumed.
         begun: Called once the server is reached, before the requests that take time.
 
     Raises:

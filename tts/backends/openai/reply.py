@@ -106,8 +106,8 @@ class ReportedUsage:
     Args:
         prompt: Tokens of the prompt.
         generated: Tokens that were generated, reasoning included.
-        cached: Of `prompt`; None: not reported.
-        reasoning: Of `generated`.
+        cached: Those tokens of `prompt` that were reused; None: not reported.
+        reasoning: Those tokens of `generated` that are reasoning.
         written: Tokens of `prompt` that were written to a cache, for which some servers ask a higher price.
     """
 

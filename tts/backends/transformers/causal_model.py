@@ -56,8 +56,8 @@ class CausalModel:
 
         Args:
             state: Keys and values of the tokens before, in order.
-            ids: At least one token.
-            logits: The logits for how many of the last tokens to return logits.
+            ids: The tokens to read, at least one.
+            logits: The number of last tokens whose logits are returned.
 
         Returns:
             The keys and values of `ids`, and the logits [logits, V].

@@ -68,8 +68,8 @@ class FixedSteps:
     Args:
         operations: The operations with Triton kernels.
         feed: `Decoder.feed`.
-        pool: That steps read and write.
-        room: The room of the buffers.
+        pool: The blocks that steps read and write.
+        room: How much the buffers hold.
         capture: Makes a replay of what a function does on the device; None: every step runs kernel by kernel, in the same shapes.
 
     Attributes:

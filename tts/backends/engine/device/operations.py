@@ -25,12 +25,14 @@ class DeviceOperations:
     """On a GPU. With "triton_strict" a row's numbers are its own; else their last bits may vary with what else is in the step.
 
     Args:
-        config: The config of the model.
-        executor: "triton" or "triton_strict". device and dtype: of the model.
+        config: The shapes and constants of the model.
+        executor: "triton" or "triton_strict".
+        device: Where the model runs.
+        dtype: The type of the model's numbers.
 
     Attributes:
         strict: Whether a row's numbers are its own.
-        kernels: Triton's.
+        kernels: The kernels, written in Triton.
 
     Raises:
         MissingDependency: triton is not installed.
