@@ -44,9 +44,9 @@ class Client:
     """The client that sends a request.
 
     Args:
-        name: for limits and metrics.
-        owner: identifies its searches; no key can be computed from it.
-        operator: whether it sees all counts.
+        name: The name for limits and metrics.
+        owner: The name that its searches are kept under; no key can be computed from it.
+        operator: Whether it sees all counts.
     """
 
     name: str
@@ -58,8 +58,8 @@ class Keys:
     """The keys of clients, kept as digests and compared in constant time.
 
     Args:
-        named: keys by the client's name. If empty, every client is allowed, and is identified by the key that it sends, if any.
-        operators: names of those who see the counts of all clients.
+        named: The keys by the client's name. If empty, every client is allowed, and is identified by the key that it sends, if any.
+        operators: The names of those who see the counts of all clients.
 
     Raises:
         ConfigError: an operator has no key.
@@ -133,11 +133,11 @@ class Access:
     """Middleware that refuses requests without access, and sets `request.state.client` for the endpoints.
 
     Args:
-        keys: returns the keys of the moment.
-        hosts: names, without port, that requests may address; "*": any.
-        origins: of web pages that may call, beside the server's own.
-        count: called with the status of each reply.
-        names: draws the number of a request.
+        keys: Returns the keys of the moment.
+        hosts: The names, without port, that requests may address; "*": any.
+        origins: The origins of web pages that may call, beside the server's own.
+        count: Called with the status of each reply.
+        names: Draws the number of a request.
         clock: The time in seconds, for the access log.
     """
 
@@ -239,7 +239,7 @@ def _write_access(scope: Scope, seconds: float) -> None:
 
     Args:
         scope: The scope of the request, after its reply.
-        seconds: From its headers to the end of its reply.
+        seconds: The seconds from its headers to the end of its reply.
     """
     client, (status, number) = scope["state"].get("client"), scope["state"].get("replied", (499, scope["state"]["number"]))
     address = (scope.get("client") or ("-",))[0]

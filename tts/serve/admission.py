@@ -18,7 +18,7 @@ class Admission:
     A client with 200 requests therefore does not delay a client with one.
 
     Args:
-        clock: seconds.
+        clock: The clock, in seconds.
     """
 
     def __init__(self, limits: GatewayLimits, clock: Callable[[], float]) -> None:
@@ -40,8 +40,8 @@ class Admission:
         """Refuse a request where the queue is full. A client without requests there may use as many further places.
 
         Args:
-            searches: number of those that run or wait.
-            own: the client's among them.
+            searches: The number of those that run or wait.
+            own: The number of the client's among them.
 
         Raises:
             ApiError: 429, with the time after which there may be room.

@@ -40,9 +40,9 @@ def create_app(
     """Return the application. Its models are loaded when it starts, and freed when it ends.
 
     Args:
-        config: of the gateway.
-        hosts: names of the address that it listens at, beside `config.hosts` and this machine's own.
-        gateway: made from the same configuration; None: it is made here.
+        config: The configuration of the gateway.
+        hosts: The names of the address that it listens at, beside `config.hosts` and this machine's own.
+        gateway: The gateway, made from the same configuration; None: it is made here.
         routes: The endpoints.
 
     Raises:

@@ -40,14 +40,14 @@ class SearchRecord:
     """A finished search.
 
     Args:
-        number: its name.
-        begun_at: seconds since the epoch.
-        seconds: that it took.
-        model: as the client named it.
-        question: the beginning of the last turn.
-        answer: None without one.
-        tokens: spent.
-        stopped_by: why it ended.
+        number: The name of the search.
+        begun_at: The seconds since the epoch at which it began.
+        seconds: The seconds that it took.
+        model: The model as the client named it.
+        question: The beginning of the last turn.
+        answer: The answer; None: there is none.
+        tokens: The tokens that it spent.
+        stopped_by: Why it ended.
     """
 
     number: str
@@ -95,8 +95,8 @@ class Archive:
     """The finished searches of a gateway. Several processes may share a file.
 
     Args:
-        path: of the file; None: in memory.
-        kept: most searches; the oldest are dropped.
+        path: The path of the file; None: in memory.
+        kept: The most searches that are kept; the oldest are dropped.
 
     Raises:
         ConfigError: the file is not the store of a gateway, or cannot be opened.

@@ -99,7 +99,7 @@ async def _reply(request: Request, wire: Wire, asked: SearchRequest, raw: bytes,
     """Reply to a request for a search. A stream begins with its search, so that an early refusal still has its HTTP status.
 
     Args:
-        request: The request of HTTP.
+        request: The HTTP request.
         wire: Its API.
         asked: The request in its body.
         raw: The body.

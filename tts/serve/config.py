@@ -61,11 +61,11 @@ class Preset(Section):
     """A named strategy and budget of a model; what it leaves out is as the model has it.
 
     Args:
-        strategy: as `--strategy` takes it.
-        budget: tokens, or limits by unit.
-        verifier: as `--verifier` takes it.
-        temperature: of its rows.
-        description: one line for people.
+        strategy: The strategy, as `--strategy` takes it.
+        budget: Tokens, or limits by unit.
+        verifier: The verifier, as `--verifier` takes it.
+        temperature: The temperature of its rows.
+        description: One line for people.
         risk: The share of given answers that may be wrong; a less sure answer is not given. None: each is given.
         calibration: The file of `tts calibrate` for this preset; it is needed with a risk.
         escalate: Presets of this model, or models and presets by their names for clients, that are asked in turn where it is not sure
@@ -114,12 +114,12 @@ class GatewayModel(ModelConfig):
     """A model that is offered: keys of a study's model (model, url, backend, options, verifiers, sampling, settings), and these.
 
     Args:
-        strategy: the strategy where a request names none; None: `auto`.
-        budget: the budget where a request names none; None: one that pays each answer of the strategy in full.
-        presets: by name.
-        description: one line for people.
+        strategy: The strategy where a request names none; None: `auto`.
+        budget: The budget where a request names none; None: one that pays each answer of the strategy in full.
+        presets: The presets by name.
+        description: One line for people.
         fusion: Models of this gateway that write and fuse together, in place of a model of its own; None: it is one model.
-        url: servers of one model; a search goes to the one with the fewest searches in flight.
+        url: The servers of one model; a search goes to the one with the fewest searches in flight.
     """
 
     strategy: StrategyText | None = None
@@ -203,20 +203,20 @@ class GatewayConfig(Section):
     """What a gateway offers, to whom, and within which limits.
 
     Args:
-        models: by the name that clients use.
-        efforts: tokens of the budget for each `reasoning_effort`, up to `limits.tokens`.
-        verifiers: that a request may name, in these words, beside those of its model.
-        keys: the file of clients' keys, "NAME KEY" a line; None: anyone who reaches the server may use it.
-        accounts: by name, what requests may spend together, beside `limits.client_tokens` of each key; they need a store.
-        operators: names of `keys` that see the counts of all clients in `/metrics`; others see their own.
-        hosts: names that requests may address the server by, beside the one it listens at and those of this machine.
-        origins: of web pages that may call it, such as "https://chat.example.org"; none by default.
-        store: the file of finished searches and their traces; None: the last ones, in memory.
-        kept: most searches in it.
-        limits: what an operator allows.
-        ping_s: seconds between keep-alive comments of a stream.
-        linger_s: seconds for which a search goes on without a client, where the client is one that retries by itself.
-        telemetry: whether OpenTelemetry spans are made.
+        models: The models by the name that clients use.
+        efforts: The tokens of the budget for each `reasoning_effort`, up to `limits.tokens`.
+        verifiers: The verifiers that a request may name, in these words, beside those of its model.
+        keys: The file of clients' keys, "NAME KEY" a line; None: anyone who reaches the server may use it.
+        accounts: What requests may spend together, by the account's name, beside `limits.client_tokens` of each key; they need a store.
+        operators: The names of `keys` that see the counts of all clients in `/metrics`; others see their own.
+        hosts: The names that requests may address the server by, beside the one it listens at and those of this machine.
+        origins: The origins of web pages that may call it, such as "https://chat.example.org"; none by default.
+        store: The file of finished searches and their traces; None: the last ones, in memory.
+        kept: The most searches in the store.
+        limits: What an operator allows.
+        ping_s: The seconds between keep-alive comments of a stream.
+        linger_s: The seconds for which a search goes on without a client, where the client is one that retries by itself.
+        telemetry: Whether OpenTelemetry spans are made.
         access_log: Whether each request is a line on standard error, in all workers.
     """
 

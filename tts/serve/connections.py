@@ -33,7 +33,7 @@ class Connections:
 
     Args:
         listening: The sockets, which are closed with this object.
-        make: The protocol of a new connection.
+        make: Makes the protocol of a new connection.
         limits: The operator's limits.
         files: The number of files that this process may open.
     """

@@ -26,12 +26,12 @@ class ApiError(Exception):
     """A request that is refused or failed.
 
     Args:
-        status: of HTTP.
-        message: one line: argument, value, rule and cure.
+        status: The status of the HTTP reply.
+        message: One line: argument, value, rule and cure.
         kind: OpenAI's type of error.
-        param: the field, as "messages[0].content".
-        code: for programs.
-        retry_s: seconds after which a retry may succeed; None: a retry does not help.
+        param: The field, as "messages[0].content".
+        code: The name of the error for programs.
+        retry_s: The seconds after which a retry may succeed; None: a retry does not help.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ def api_error(failure: Exception, param: str | None = None) -> ApiError:
     """Return the error that a client gets for a failure. Only the caller's mistakes are quoted: other messages may name paths and servers.
 
     Args:
-        param: the field that a mistake of the caller's belongs to, where it is known.
+        param: The field that a mistake of the caller's belongs to, where it is known.
     """
     if isinstance(failure, ApiError):
         return failure

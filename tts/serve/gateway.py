@@ -44,11 +44,11 @@ class Gateway:
     """The state behind the endpoints, in one event loop.
 
     Args:
-        config: of the gateway.
-        clock: seconds, never backwards.
-        now: seconds since the epoch.
-        seeds: draws the seed of a request without one.
-        names: draws the number of a search.
+        config: The configuration of the gateway.
+        clock: The clock, in seconds, never backwards.
+        now: The clock, in seconds since the epoch.
+        seeds: Draws the seed of a request without one.
+        names: Draws the number of a search.
         calibrates: Whether presets are to be calibrated, so that their risks are left aside.
         worker: The name of this process among those that share the store; None: it is drawn.
         offers: The models; None: those that the configuration names.
@@ -171,8 +171,8 @@ class Gateway:
         Args:
             client: The client.
             order: The order.
-            key: The key of idempotency; None: none is given.
-            digest: The digest of the body.
+            key: The request's `Idempotency-Key`; None: none is given.
+            digest: The hash of the body.
             retry: The number of earlier attempts; None: unknown.
             show: What other workers return of a response while it runs; None: it is none.
 
@@ -438,7 +438,7 @@ class Gateway:
         """Count one more request that waits for a search, for the block. When the last one leaves, the search is cancelled.
 
         Args:
-            linger: whether it goes on for `config.linger_s` after that.
+            linger: Whether it goes on for `config.linger_s` after that.
         """
         search.listeners += 1
         try:

@@ -80,7 +80,7 @@ def metrics_text(counts: Mapping[str, float], gauges: Mapping[str, float], clien
 
     Args:
         counts: The counts of `Metrics.counts`, or sums of several.
-        gauges: The numbers of the moment.
+        gauges: Numbers that describe the present moment, by name.
         client: The only one whose own counts are included; None: those of all.
     """
     by_name: dict[str, list[tuple[Labels, float]]] = {}

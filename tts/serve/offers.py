@@ -111,8 +111,8 @@ class Offers:
     """The models of a gateway by the names that clients use.
 
     Args:
-        config: of the gateway.
-        cache: where loaded models stay.
+        config: The configuration of the gateway.
+        cache: Where loaded models stay.
         records: Records of models, by name, in place of those that the configuration names.
 
     Raises:

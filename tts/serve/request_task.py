@@ -37,9 +37,9 @@ class Tool:
     """A function that an answer may call.
 
     Args:
-        name: its name.
-        shown: its description as JSON text.
-        schema: of its arguments.
+        name: The name of the tool.
+        shown: Its description as JSON text.
+        schema: The schema of its arguments.
     """
 
     name: str
@@ -52,10 +52,10 @@ class Tools:
     """The tools of a request.
 
     Args:
-        tools: the tools by name.
-        required: whether an answer must call one.
-        only: the tool that it must call; "": any.
-        parallel: whether it may call several.
+        tools: The tools by name.
+        required: Whether an answer must call one.
+        only: The tool that it must call; "": any.
+        parallel: Whether it may call several.
     """
 
     tools: Mapping[str, Tool]
@@ -103,9 +103,9 @@ class RequestTask(Task):
     """A task with the stop texts and tools of one request. Tool calls are equal answers if their names and arguments are equal values.
 
     Args:
-        inner: the task for answers without tool calls.
-        stops: texts that end an answer, and are not part of it.
-        tools: the tools that an answer may call.
+        inner: The task for answers without tool calls.
+        stops: Texts that end an answer, and are not part of it.
+        tools: The tools that an answer may call.
     """
 
     def __init__(self, inner: Task, stops: Sequence[str] = (), tools: Tools | None = None) -> None:

@@ -85,7 +85,7 @@ class Job(Generic[T]):
     """Work in the library's event loop, which can be cancelled from any thread.
 
     Args:
-        work: makes what is awaited there.
+        work: Makes what is awaited there.
     """
 
     def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
@@ -116,19 +116,19 @@ class RunningSearch:
     """A search that one or more requests wait for.
 
     Attributes:
-        number: its name, which cannot be guessed.
-        client: The client of its request.
-        order: The order of its request.
-        begun_at: seconds since the epoch.
-        event: the last progress.
+        number: The name of the search, which cannot be guessed.
+        client: The client that sent its request.
+        order: The order that it carries out.
+        begun_at: The seconds since the epoch at which it began.
+        event: The last progress.
         solution: The solution that it ended with; None: there is none.
         failure: The error that ended it; None: there is none.
-        cancelled: why it was ended early.
-        retries: the highest count of retries that has joined.
-        listeners: number of requests that wait for the solution.
-        followers: of those that get its progress.
-        watchers: of those among them that also get its tree.
-        tree: the nodes as they were last recorded.
+        cancelled: Why it was ended early.
+        retries: The highest count of retries that has joined.
+        listeners: The number of requests that wait for the solution.
+        followers: The number of those that get its progress.
+        watchers: The number of those among them that also get its tree.
+        tree: The nodes as they were last recorded.
         streams_text: Whether its one row is the answer, so that a stream has its text while it is written.
     """
 
@@ -251,9 +251,9 @@ class Joining:
         """Return the search that a request repeats; None: it is a new one, or the search was cancelled.
 
         Args:
-            key: of idempotency.
-            digest: of the body.
-            retry: number of earlier attempts; None: unknown.
+            key: The request's `Idempotency-Key`.
+            digest: The hash of the body.
+            retry: The number of earlier attempts; None: unknown.
 
         Raises:
             ApiError: 409, the key belongs to another body.

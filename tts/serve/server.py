@@ -73,8 +73,8 @@ def serve(config: GatewayConfig, host: str, port: int, workers: int = 1) -> None
     """Serve until SIGINT or SIGTERM.
 
     Args:
-        workers: processes that share the address. Each has its own models, queue, limits and searches. One that ends by itself is
-            replaced; its searches are lost.
+        workers: The number of processes that share the address. Each has its own models, queue, limits and searches. One that ends by
+            itself is replaced; its searches are lost.
 
     Raises:
         ConfigError: other machines can reach the address, and there are no keys; several workers have no store to share; a model cannot

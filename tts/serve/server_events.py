@@ -20,8 +20,8 @@ class EventsReply(Response):
     """A reply of server-sent events. Until it calls `write`, a subclass may still refuse with an HTTP status.
 
     Args:
-        number: of the request, for its header; "": none.
-        usage: whether the last chunk has the usage.
+        number: The number of the request, for its header; "": none.
+        usage: Whether the last chunk has the usage.
     """
 
     def __init__(self, number: str = "", *, usage: bool = False) -> None:

@@ -18,10 +18,10 @@ class CompletionBody(RequestBody):
     """A request for a completion.
 
     Args:
-        prompt: a text, its token ids, or a list of texts or of lists of ids.
-        max_tokens: of each choice; 16 by default, as OpenAI has it. With 0 nothing is written.
-        logprobs: for each token its log-probability, and so many of the most likely ones.
-        echo: whether the prompt, and its log-probabilities, stand in front of what is written.
+        prompt: A text, its token ids, or a list of texts or of lists of ids.
+        max_tokens: The most tokens of each choice; 16 by default, as OpenAI has it. With 0 nothing is written.
+        logprobs: How many of the most likely tokens each place shows, beside its token's own log-probability.
+        echo: Whether the prompt, and its log-probabilities, stand in front of what is written.
     """
 
     prompt: Any

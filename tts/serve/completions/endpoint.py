@@ -88,11 +88,11 @@ class ModelCall:
     """One request to a model, with its books: input tokens whose log-probabilities are read count like tokens that are written.
 
     Args:
-        notes: what the reply reports of fields without effect.
+        notes: What the reply reports of fields without effect.
 
     Attributes:
-        number: its name.
-        cost: so far.
+        number: The name of the request.
+        cost: What it has cost so far.
     """
 
     def __init__(self, gateway: Gateway, client: Client, offer: Offer, order: CompletionOrder, notes: tuple[str, ...]) -> None:
@@ -231,7 +231,7 @@ class CompletionStream(EventsReply):
     A reply with log-probabilities or an echo is sent whole.
 
     Args:
-        usage: whether the last chunk has the usage.
+        usage: Whether the last chunk has the usage.
     """
 
     def __init__(self, call: ModelCall, *, usage: bool) -> None:

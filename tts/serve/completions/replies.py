@@ -41,7 +41,7 @@ def shown_logprobs(found: PromptLogprobs, start: int, top: int, text: str) -> di
     """Return the log-probabilities of tokens from `start` on. Each place has the `top` most likely tokens and the token itself.
 
     Args:
-        text: of the choice, in which offsets are counted. A token that the tokenizer adds in front of it has the offset 0.
+        text: The text of the choice, in which offsets are counted. A token that the tokenizer adds in front of it has the offset 0.
     """
     texts, values = found.texts[start:], found.logprobs[start:].tolist()
     tops = found.tops[start:] if found.tops else ((),) * len(texts)

@@ -31,7 +31,7 @@ def search_response(request: Request, gateway: Gateway, body: CompletionBody, pr
     """Return the response to a request for searches.
 
     Args:
-        request: The request of HTTP.
+        request: The HTTP request.
         gateway: The gateway.
         body: The body.
         prompts: Its prompts.
@@ -71,8 +71,8 @@ class SearchCompletion(EventsReply):
     """The response to a request for searches, whole or as a stream; they are cancelled when its client leaves.
 
     Args:
-        orders: of the searches, one for each prompt.
-        usage: whether the last chunk of a stream has the usage.
+        orders: The orders of the searches, one for each prompt.
+        usage: Whether the last chunk of a stream has the usage.
     """
 
     def __init__(self, gateway: Gateway, client: Client, orders: Sequence[Order], *, stream: bool, usage: bool) -> None:

@@ -28,14 +28,14 @@ class CompletionOrder:
     """A checked request to a model.
 
     Args:
-        prompts: at least one.
-        choices: for each.
-        max_tokens: of each choice, or 0.
-        sampling: how they are drawn.
-        seed: of the draws.
-        stops: texts that end a choice, which they are no part of.
-        echo: whether the prompts are repeated.
-        top: most likely tokens to give for each place; None: no log-probabilities.
+        prompts: The prompts, at least one.
+        choices: The number of choices for each prompt.
+        max_tokens: The most tokens of each choice, or 0.
+        sampling: How they are drawn.
+        seed: The seed of the draws.
+        stops: Texts that end a choice, which they are no part of.
+        echo: Whether the prompts are repeated.
+        top: The number of most likely tokens to give for each place; None: no log-probabilities.
     """
 
     prompts: tuple[str, ...]
@@ -76,12 +76,12 @@ class Written:
     """One choice.
 
     Args:
-        prompt: index of its prompt.
-        text: without its stop text.
-        finish: why it ended.
-        ids: its tokens.
-        found: log-probabilities of the prompt and its tokens, where they are asked for.
-        from_token: the first of them that the reply shows.
+        prompt: The index of its prompt.
+        text: The text, without its stop text.
+        finish: Why it ended.
+        ids: Its tokens.
+        found: The log-probabilities of the prompt and its tokens, where they are asked for.
+        from_token: The first of its tokens that the reply shows.
     """
 
     prompt: int
@@ -96,8 +96,8 @@ async def complete(backend: Backend, order: CompletionOrder, cost: CompletionCos
     """Return the choices of all prompts, in order.
 
     Args:
-        cost: is counted up, also where this fails or is cancelled.
-        told: called with a choice's place and new text of it, as it is written.
+        cost: The cost, counted up also where this fails or is cancelled.
+        told: Called with a choice's place and new text of it, as it is written.
 
     Raises:
         CapabilityError: the backend gives no log-probabilities. ConfigError: a prompt is not valid. PromptTooLong: one is too long.

@@ -89,9 +89,9 @@ class CalibratedChains:
 
         Args:
             offer: The preset.
-            place: The place of the link.
+            place: The place of the link in its chain.
             run: The run of the link.
-            of: The number of links.
+            of: How many links the chain has.
 
         Raises:
             ConfigError: It is another use than the calibration is of.

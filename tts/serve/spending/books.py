@@ -134,7 +134,7 @@ class SharedBooks:
 
         Args:
             counts: The numbers that it has counted since it began, by name.
-            gauges: The numbers of the moment, by name.
+            gauges: Numbers that describe the present moment, by name.
         """
         now = self._now()
         with self._transaction():
