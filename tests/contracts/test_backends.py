@@ -4,6 +4,8 @@ import asyncio
 import dataclasses
 import functools
 import runpy
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,6 +34,7 @@ from tts.backends.openai.capabilities import Capabilities
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.backends.workspace.backend import AgentRuns
+from tts.backends.workspace.repositories import Repositories
 from tts.budget.budget import Rates
 from tts.errors import CapabilityError, ConfigError
 from tts.models import registry
@@ -385,10 +388,34 @@ class TestWorkspace(BackendContract):
         return AgentRuns(self.repo, agent="toy")
 
 
+class TestRepositories(TestWorkspace):
+    """The same folder for each prompt of a data set."""
+
+    name = "repositories"
+
+    def make(self) -> Backend:
+        data = Path(tempfile.mkdtemp(dir=self.repo.parent))
+        for number, prompt in enumerate(self.prompts):
+            folder = data / str(number)
+            shutil.copytree(self.repo, folder / "repo")
+            (folder / "task.yaml").write_text(f"prompt: {prompt!r}\ntests: 'true'\n")
+        return Repositories(data, agent="toy")
+
+
 CONTRACTS = {
-    contract.name: contract for contract in (TestToy, TestCallable, TestTransformers, TestEngine, TestOpenAI, TestVLLM, TestWorkspace)
+    contract.name: contract
+    for contract in (TestToy, TestCallable, TestTransformers, TestEngine, TestOpenAI, TestVLLM, TestWorkspace, TestRepositories)
 }
-CLASSES = {"ToyBackend", "FunctionBackend", "TransformersBackend", "EngineBackend", "OpenAIBackend", "VLLMBackend", "AgentRuns"}
+CLASSES = {
+    "ToyBackend",
+    "FunctionBackend",
+    "TransformersBackend",
+    "EngineBackend",
+    "OpenAIBackend",
+    "VLLMBackend",
+    "AgentRuns",
+    "Repositories",
+}
 
 
 def test_every_backend_has_a_contract_class() -> None:
