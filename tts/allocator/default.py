@@ -32,7 +32,7 @@ def chosen(
     """Return the plan of a run, and notes on how it came about.
 
     Args:
-        plan: As given; None: there was none.
+        plan: The plan as the caller gave it; None: there was none.
         model: The policy's name.
         task: The task's.
         verifiers: The verifiers by role, as `shipped.described`.

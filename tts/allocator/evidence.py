@@ -15,10 +15,10 @@ class Evidence:
     """What a problem has shown.
 
     Args:
-        samples: Plain ones of the policy that were drawn.
-        leader: Of them, those that gave the answer of most weight; see `of`.
-        second: Of them, those that gave the answer of second most weight; see `of`.
-        agreeing: That gave the most frequent answer.
+        samples: Plain samples of the policy that were drawn.
+        leader: The samples that gave the answer of most weight; see `of`.
+        second: The samples that gave the answer of second most weight; see `of`.
+        agreeing: The samples that gave the most frequent answer.
         solved: Whether a checker has accepted one.
         checked: Whether there is a checker.
         logprob: Mean over the samples of their tokens' mean log-probability.

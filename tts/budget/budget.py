@@ -36,9 +36,9 @@ class Budget(HintsKeywords):
         verifier_calls: Sequences that verifiers score.
         samples: Branches from the root to a leaf. A row from the root costs 1. The first row that continues another
             path costs 0, and each further one costs 1.
-        flops: floating-point operations, prompts included.
+        flops: Floating-point operations, prompts included.
         usd: Dollars, prompts included.
-        seconds: wall-clock time; exceeded by at most one engine step or one network read.
+        seconds: Seconds by the clock; exceeded by at most one engine step or one network read.
 
     Raises:
         ConfigError: a limit is not positive, not finite or, for a count, not whole; or there is no limit at all.
@@ -96,7 +96,7 @@ class Rates:
     """What one token of a model costs, in the whole units of accounts; None where the model's record has no rate.
 
     Args:
-        flops: floating-point operations a computed token.
+        flops: Floating-point operations a computed token.
         usd_in: 1e-15 dollars a computed input token.
         usd_reused: 1e-15 dollars a reused input token; None: as `usd_in`.
         usd_out: 1e-15 dollars a generated token.

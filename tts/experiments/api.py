@@ -345,7 +345,7 @@ class Study(Replayable):
             by_group: A panel for each group of problems.
             strategies: The strategies or labels of lines to draw, the baseline included; none: all. Their colours stay.
             caption: Whether problems, seeds, models and verifiers are named below the figure.
-            title: Above the figure.
+            title: The words above the figure.
             scale: The scale of x: "log", "linear" or "auto".
             bands: Whether to draw 95 % intervals over problems.
             front: Whether to mark the Pareto front.

@@ -66,7 +66,7 @@ class Event:
     """Progress of one problem: after each call, and of a problem that is solved alone also while rows are written.
 
     Args:
-        problem: As given, without its answer and metadata.
+        problem: The problem as given, without its answer and metadata.
         calls: Made so far.
         tokens: Spent so far, as the limit `tokens` counts; those of rows under way included, where the backend shows
             them.
@@ -97,7 +97,7 @@ class ProblemRun:
     """What one problem is solved with; `solve` may be called once.
 
     Args:
-        problem: As given.
+        problem: The problem as given.
         budget: The limits, or an account that pays.
         seed: The seed of this run.
         task: The task of this run.

@@ -89,8 +89,8 @@ class Place:
     Args:
         away: Whether its search is running; a wave begins when no search is.
         granted: Samples of the last round.
-        spent: Before a round of another strategy than plain samples; None: the last round was of those.
-        beside: What such rounds cost.
+        spent: What was spent before a round of another strategy than plain samples, by unit; None: the last round was of those.
+        beside: What such rounds cost, by unit.
     """
 
     search: Search | None = None

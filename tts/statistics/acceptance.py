@@ -21,7 +21,7 @@ def accuracy_given_acceptance(rate: float, completeness: float, soundness: float
     """Return the share right among what is accepted, p c / (p c + (1 - p)(1 - s)): the same after any number of tries.
 
     Args:
-        rate: p, the share of samples that are right.
+        rate: The share of samples that are right, p.
         completeness: P(accept | right), in [0, 1].
         soundness: P(reject | wrong), in [0, 1].
 

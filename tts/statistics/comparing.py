@@ -31,8 +31,7 @@ class Difference:
             problems.
         first_better: Problems on which the first is better.
         second_better: Problems on which the second is better.
-        mcnemar: p-value of McNemar's exact test of these two numbers, whatever the sizes of the differences; NaN
-            without problems.
+        mcnemar: The p-value of McNemar's exact test of these two numbers, whatever the sizes of the differences; NaN without problems.
         spread: Standard deviation of the difference over problems, which `problems_needed` asks for; NaN with fewer
             than two.
     """

@@ -162,7 +162,7 @@ def wilson(successes: float, n: float, level: float = LEVEL) -> Estimate:
     Source: Wilson, "Probable inference, the law of succession, and statistical inference" (1927).
 
     Args:
-        successes: The successes of n independent trials. Both may be fractions, as effective numbers are.
+        successes: The number of successes of `n` independent trials. Both may be fractions, as effective numbers are.
 
     Returns:
         With n = 0 a value of NaN in [0, 1]: nothing is known.

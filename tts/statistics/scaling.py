@@ -64,7 +64,7 @@ class Saturation:
 
     Args:
         ceiling: What it tends to, F_max.
-        chance: p, by which each further sample gets there.
+        chance: The chance that a further sample gets there, p.
         enough: N*, a whole number, and the interval's ends too.
     """
 

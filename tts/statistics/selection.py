@@ -110,7 +110,7 @@ def weighted_at_k(
         answers: As in `majority_at_k`.
         right: As in `majority_at_k`.
         k: As in `majority_at_k`.
-        draws: At least 2.
+        draws: The number of random subsets, at least 2.
 
     Returns:
         As `majority_at_k`, each with its standard error.
@@ -145,8 +145,8 @@ def _wins(own: int, others: Whole, silent: int, most: int) -> Floats:
 
     Args:
         own: Samples of the class.
-        others: The others of each other one.
-        silent: The silent without an answer.
+        others: The samples of each other class.
+        silent: The samples without an answer.
     """
     lanes = [_lane(m, max(0, min(int((others >= m).sum()), most // m - 1))) for m in range(1, min(own, most) + 1)]
     if not lanes:

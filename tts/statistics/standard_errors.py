@@ -117,7 +117,7 @@ def power_of(problems: int, difference: float, spread: float, *, level: float = 
     """Return the probability that a study sees a difference between two strategies on the same problems, by the paired t-test.
 
     Args:
-        problems: At least 2.
+        problems: The number of problems, at least 2.
         difference: The difference of the means.
         spread: Standard deviation of the difference over problems, above 0.
         level: What counts as seen: an interval of that confidence leaves out 0.

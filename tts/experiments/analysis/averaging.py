@@ -45,7 +45,7 @@ class ReplaySettings:
         unit: The unit of them: samples, or tokens including verifier tokens.
         first: Only the first samples, in the order of drawing.
         draws: Random subsets of a pool, where needed.
-        seed: Of the subsets.
+        seed: The seed of the subsets.
         shared: Whether `auto` divides the sum of all problems' sizes.
     """
 
@@ -71,8 +71,8 @@ class Measure:
     """What is counted of the samples of a run without a selection among them.
 
     Args:
-        at_k: From n, c and k: The mean over subsets of k of n samples, c of them right.
-        of_run: From the share of right samples of a run: its value.
+        at_k: A function from n, c and k: the mean over subsets of k of n samples, c of them right.
+        of_run: A function from the share of right samples of a run to its value.
         oracle: Whether it sees which samples are right.
     """
 

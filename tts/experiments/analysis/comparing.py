@@ -49,10 +49,10 @@ class Gain:
     """How much cheaper a curve reaches an accuracy than another curve.
 
     Args:
-        accuracy: At which they are compared.
+        accuracy: The accuracy at which they are compared.
         cost: The cost of the curve at this accuracy.
         base_cost: The cost of the base at this accuracy.
-        ratio: base_cost over cost, with an interval over problems: 2 means half the cost.
+        ratio: The quotient `base_cost / cost`, with an interval over problems: 2 means half the cost.
         at_least: The cheapest point of the curve already has that accuracy, so the true ratio may be larger.
     """
 
@@ -72,7 +72,7 @@ def gain(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator, accu
 
     Args:
         axis: A name in `AXES`.
-        accuracy: To compare at; None: the highest that both reach, in each resample anew.
+        accuracy: The accuracy to compare at; None: the highest that both reach, in each resample anew.
 
     Returns:
         None where one of the curves never reaches the accuracy, or it is 0, which costs nothing.

@@ -37,7 +37,7 @@ class Axis:
 
     Args:
         title: The title of the axis.
-        unit: As written after a number.
+        unit: The unit as written after a number.
         of: Reads it from a usage; None: unknown.
     """
 
@@ -73,7 +73,7 @@ class Curve:
         model: The model that it was measured with.
         verifier: The verifier that it was measured with; "none": there is none.
         costs: The costs by name in `AXES`, the mean cost of a problem at each point, [B]. Unknown axes are left out.
-        accuracy: At each point, with an interval over problems (`accuracies`).
+        accuracy: The accuracy at each point, with an interval over problems (`accuracies`).
         shares: [B, P], the share of a problem's seeds that were right at a point; NaN: it was not run there.
         problems: [P], their ids. Curves are compared on the ids that they share.
         seeds: The seeds of the runs, or of the recorded pools.

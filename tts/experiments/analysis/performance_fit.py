@@ -92,9 +92,9 @@ class PerformanceData:
         sampled: The strategies that draw plain samples.
         unit: The unit of the costs that are compared: "tokens", or the requested one where strategies name models beside the policy.
         shares: The shares by strategy, its sizes [B] in plain samples, and the share of right answers [P, B]; NaN: not measured.
-        limits: By strategy that searches, what it was allowed to spend at each size [B], in plain samples; left out where the budgets
-            are in another unit than the costs. Where no problem needed as much, what the dearest one spent, and a quarter more.
-        spent: The spent by strategy that searches, what it spent on each problem [P, B], in mean plain samples; NaN: not measured.
+        limits: What each strategy that searches was allowed to spend at each size [B], in plain samples. It is left out where the budgets
+            are in another unit than the costs. Where no problem needed as much, it is what the dearest one spent, and a quarter more.
+        spent: What each strategy that searches spent on each problem [P, B], in mean plain samples; NaN: not measured.
         plain: [P], what a plain sample of each problem costs, in mean plain samples.
     """
 
@@ -116,7 +116,7 @@ class PerformanceData:
 
         Args:
             results: The results of one model with one setting, some of them pools (`tts sample`).
-            seed: Of the subsets that are replayed.
+            seed: The seed of the subsets that are replayed.
             unit: "tokens", "flops" or "usd", in which strategies with models beside the policy are compared to plain samples.
 
         Raises:
@@ -180,7 +180,7 @@ class PerformanceData:
             task: The name of the task that it describes.
             models: The names of the models that it describes, by role.
             source: The study's name.
-            seed: Of the resampled problems, for errors.
+            seed: The seed of the resampled problems, for errors.
         """
         population, curves = self._fitted(np.arange(self.problems), np.random.default_rng(seed))
         plain = next(iter(curves.values()))
@@ -244,7 +244,7 @@ def of_imported(settings: Mapping[str, Any], cell: Cell) -> tuple[str, str, dict
     """Return the same as `of_what` for imported samples, whose study has no models.
 
     Args:
-        settings: Of the import, by the names of `ImportSettings`.
+        settings: The settings of the import, by the names of `ImportSettings`.
         cell: One of its cells.
     """
     return cell.model, tasks.get(settings.get("task", "math")).name, {"policy": cell.model}

@@ -27,11 +27,11 @@ class ProblemPool:
     """The recorded candidates of one problem with one seed.
 
     Args:
-        cell: That drew them.
+        cell: The cell that drew them.
         law: The strategy without its size and its selection. Pools of different laws are not compared.
-        drawn: The drawn in order of drawing.
+        drawn: The recorded samples in order of drawing.
         oracle: Whether a verifier that scored them saw the reference answer.
-        prompt_tokens: Read for a sample, on average.
+        prompt_tokens: The mean number of tokens of prompts that are read for a sample.
     """
 
     cell: Cell

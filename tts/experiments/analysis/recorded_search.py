@@ -44,10 +44,10 @@ class ReplayOutcome:
     Args:
         answer: The chosen one; None: there is none.
         right: Whether it is right, or a measure's value; None: the problem has no reference answer.
-        samples: Drawn.
-        generated_tokens: The generated tokens of these samples.
-        verifier_tokens: The verifier tokens of the scores that were read.
-        path_tokens: The path tokens of the longest sample that was drawn: what is waited for where all are written at once.
+        samples: The number of samples that were drawn.
+        generated_tokens: The tokens that were generated for these samples.
+        verifier_tokens: The tokens that verifiers computed for the scores that were read.
+        path_tokens: The tokens of the longest sample that was drawn: what is waited for where all are written at once.
         usd: The dollars that the samples cost, as their source states them; None: they are not known.
         stopped_by: The stop rule's reason, or "done".
     """
@@ -66,7 +66,7 @@ class RecordedSearch:
     """A pool, and a plan that is run on its samples.
 
     Args:
-        pool: Recorded.
+        pool: The recorded samples.
         plan: The plan of best_of_n, with a selection.
     """
 

@@ -46,7 +46,7 @@ class ReplayedCurve:
         sizes: The limits of the runs, as in `replay`.
         errors: The standard error of each accuracy from random subsets; 0 if the accuracy is exact for the given pools. The interval
             of the accuracy over problems includes this error.
-        too_small: The too small for each point, the number of problems left out because all their pools are too small.
+        too_small: The number of problems left out at each point, because all their pools are too small.
         order: "recorded" if runs take the samples in recorded order; "all" if a point is the mean over orders.
     """
 
@@ -87,15 +87,15 @@ def replay(  # noqa: PLR0913 - the options of a replay
         pools: The recorded samples.
         strategies: Such as "best_of_n | weighted", "best_of_n | unanimous(window=4) | majority", or "pass@k",
             "pass^k" (right where all samples are) or "random choice" (the share of right samples).
-        sizes: n, or the tokens of a problem.
-        unit: The unit with "tokens", samples are drawn while the next one fits, with its score if the selection needs one. A
+        sizes: The limits of a run, in samples (n) or in tokens of a problem.
+        unit: The unit of the sizes. With "tokens", samples are drawn while the next one fits, with its score if the selection needs one. A
             live run also starts the first one that does not fit, and truncates it.
         first: Whether to take only the first samples, in the order of drawing.
         draws: Random subsets of a pool, at least 2.
         by_group: Whether each group of problems has its own curve.
-        seed: For random subsets and intervals.
+        seed: The seed of random subsets and intervals.
         shared: Whether `auto` divides one total among the problems, whose mean is the size. Other strategies have the size for each.
-        prices: For costs in dollars; None: those that the samples' source states, if it states all.
+        prices: The prices for costs in dollars; None: those that the samples' source states, if it states all.
 
     Raises:
         ConfigError: there is nothing to replay; a strategy is neither best_of_n nor auto, names its n, or has another sampling; a score

@@ -65,8 +65,8 @@ class TableRow:
         stops: Runs by reason of their end.
         failures: Failed rows of them by kind.
         errors: Failed runs by kind.
-        notes: Of any of the runs: "oracle" (a verifier saw the reference answer), "estimated" (a server did not report what it spent),
-            "not reproducible".
+        notes: What holds for any of the runs: "oracle" (a verifier saw the reference answer), "estimated" (a server did not report what it
+            spent), "not reproducible".
     """
 
     dataset: str

@@ -36,7 +36,7 @@ def by_turns(cells: Sequence[Cell], limit: int, draw: Callable[[Cell, int], Prob
     Args:
         cells: Difficulties.
         draw: Returns problem number i of a cell's series.
-        seed: Of the series; checked here.
+        seed: The seed of the series; checked here.
 
     Raises:
         ConfigError: the limit or the seed is not valid, or a cell has too few different problems.

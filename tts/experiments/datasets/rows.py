@@ -44,8 +44,8 @@ class Fields:
     number. `id` is a text or a whole number. Both may be missing, empty or null: without an id, the problem's hash is used.
 
     Args:
-        names: Of fields: {"problem": …, "answer": …, "id": …}. For each other field, the first usual name that a row has is used for all
-            rows.
+        names: The names of fields: {"problem": …, "answer": …, "id": …}. For each other field, the first usual name that a row has is used
+            for all rows.
         task: The task of every problem; None: the study's, else the model's.
 
     Raises:

@@ -38,33 +38,33 @@ class ImportReport:
     """What was imported, and what the user should check.
 
     Args:
-        notes: what sources state, with the number of samples that it holds for.
-        problems: How many problems.
-        samples: How many samples.
-        sizes: how many problems have so many samples.
-        silent: samples without an answer.
-        repeated: with the text of an earlier sample of their problem.
-        judged: samples with a verdict of ours and one of the source.
-        differ: of these, where they differ
-        differences: the first of them.
-        disputed: problems in which the source gives equal answers different verdicts.
-        unjudged: problems without any verdict.
-        tokens: how many samples have their tokens given, counted or estimated.
-        written: whether a problem has tests that a model wrote.
-        faults: what the task raised on texts, one line a kind.
-        scored: by verifier role, samples with a score
+        notes: What sources state, with the number of samples that it holds for.
+        problems: The number of problems.
+        samples: The number of samples.
+        sizes: How many problems have so many samples.
+        silent: The number of samples without an answer.
+        repeated: The number of samples with the text of an earlier sample of their problem.
+        judged: The number of samples with a verdict of ours and one of the source.
+        differ: The number of these where the two verdicts differ.
+        differences: The first of these samples.
+        disputed: The number of problems in which the source gives equal answers different verdicts.
+        unjudged: The number of problems without any verdict.
+        tokens: How many samples have their tokens given, counted or estimated.
+        written: Whether a problem has tests that a model wrote.
+        faults: What the task raised on texts, one line a kind.
+        scored: The number of samples with a score, by verifier role.
         lowest: The lowest of these scores.
         highest: The highest of these scores.
-        references: the first different ones.
-        task: how the task was chosen; "": it was named.
-        read: which fields were read for which meaning, a sentence a line.
-        right: samples with both verdicts that are right by ours, by the source's, and by both.
-        compared: samples whose text and answer of the source were compared.
-        unlike: of these, where the task extracts another answer
-        unlikenesses: the first of them.
-        unfiltered: samples whose answer of the source is their text, so that the task extracts it.
-        thinking: samples that end within their thought.
-        unmarked: by opening mark, texts with a thought whose marks were not given.
+        references: The first different references.
+        task: How the task was chosen; "": it was named.
+        read: Which fields were read for which meaning, a sentence a line.
+        right: The number of samples with both verdicts that are right by ours, by the source's, and by both.
+        compared: The number of samples whose text and answer of the source were compared.
+        unlike: The number of these where the task extracts another answer.
+        unlikenesses: The first of these samples.
+        unfiltered: The number of samples whose answer of the source is their text, so that the task extracts it.
+        thinking: The number of samples that end within their thought.
+        unmarked: The number of texts with a thought whose marks were not given, by opening mark.
     """
 
     references: dict[str, None] = field(default_factory=dict[str, None])
@@ -155,13 +155,13 @@ class ProblemSamples:
     """The samples of one problem, and what they were drawn for.
 
     Args:
-        problem: with its id.
-        drawn: in order.
-        group: of the problem.
-        texts: of the samples; None: answers alone were given.
-        tests: of programs; None: there are none.
-        prompt_tokens: of the prompt, 0 without one.
-        estimated: whether tokens are estimated.
+        problem: The problem, with its id.
+        drawn: The samples in order.
+        group: The group of the problem.
+        texts: The texts of the samples; None: answers alone were given.
+        tests: The tests of programs; None: there are none.
+        prompt_tokens: The number of tokens of the prompt, 0 without one.
+        estimated: Whether tokens are estimated.
     """
 
     problem: Problem
@@ -178,12 +178,12 @@ class Building:
     """How samples are read.
 
     Args:
-        task: extracts answers from texts, sorts answers into classes, and compares them with the reference.
-        verdicts: which count where both are known: "ours", by the task, or those "given" by the source.
-        count: counts the tokens of a text; None: they are estimated where the source does not give them.
-        programs: runs programs with the tests of their problem; None: they are not run.
-        marks: those of thoughts, of which answers are not extracted; None: texts have no thoughts.
-        facts: what the sources state; see `SourceFacts.extracting`.
+        task: The task that extracts answers from texts, sorts answers into classes, and compares them with the reference.
+        verdicts: Which verdicts count where both are known: "ours", by the task, or those "given" by the source.
+        count: Counts the tokens of a text; None: they are estimated where the source does not give them.
+        programs: Runs programs with the tests of their problem; None: they are not run.
+        marks: The marks of thoughts, of which answers are not extracted; None: texts have no thoughts.
+        facts: What the sources state; see `SourceFacts.extracting`.
     """
 
     task: Task

@@ -25,9 +25,9 @@ def samples_in(path: str | Path, source: Source, facts: SourceFacts) -> Iterator
     """Yield the samples of a file, or of a folder of trials.
 
     Args:
-        path: of the file or the folder.
-        source: how it is read.
-        facts: collects what it states beside its samples.
+        path: The path of the file or the folder.
+        source: How it is read.
+        facts: Collects what it states beside its samples.
 
     Raises:
         ConfigError: the file is missing or of another form, or a row cannot be read; the text has its line.
@@ -75,7 +75,7 @@ def check_used(source: Source, forms: Collection[str]) -> None:
     """Refuse an option that none of the files uses.
 
     Args:
-        forms: of the files.
+        forms: The forms of the files.
 
     Raises:
         ConfigError: there is one.

@@ -49,17 +49,16 @@ class ImportSettings:
     """How recorded samples become a pool.
 
     Args:
-        name: of the pool, and of its data set.
-        task: extracts and compares answers, by name, such as "math" or "text"; None: the one that the references call
-            for, which the report says, and "math" without references.
-        model: that wrote the samples, as tables show it; None: as logs name it.
-        verdicts: which count where both the task and the source have one: "ours", those of the task, or those "given" by the source; None:
-            ours, and an import of which the task finds none right that the source calls right is refused.
-        tokenizer: a model by name or folder whose tokenizer counts tokens that are not given; None: they are
-            estimated, and marked.
-        thoughts: the marks of thoughts, of which no answer is extracted: a name in `thoughts.THOUGHTS` such as "<think>" or "harmony", two
+        name: The name of the pool, and of its data set.
+        task: The task that extracts and compares answers, by name, such as "math" or "text". None: the one that the references call for,
+            which the report says, and "math" without references.
+        model: The model that wrote the samples, as tables show it; None: as logs name it.
+        verdicts: Which verdicts count where both the task and the source have one: "ours", those of the task, or those "given" by the
+            source. None: ours. Then an import of which the task finds none right that the source calls right is refused.
+        tokenizer: A model by name or folder whose tokenizer counts tokens that are not given; None: they are estimated, and marked.
+        thoughts: The marks of thoughts, of which no answer is extracted: a name in `thoughts.THOUGHTS` such as "<think>" or "harmony", two
             marks with a space between them, or "none".
-        programs: a file of verdicts: the programs of problems with `tests` run with these, contained (`ProgramVerdicts`), each once; None:
+        programs: A file of verdicts. With it the programs of problems with `tests` are run, contained (`ProgramVerdicts`), each once; None:
             they are not run. Equal programs are equal answers. Those with `written_tests` have their outcomes as the role "tests".
 
     Raises:
@@ -123,13 +122,13 @@ class Import:
     """An import that has been read and checked: its report, and its problems, which are read from a temporary file. A context manager.
 
     Args:
-        rows: of any number of sources, in order.
-        settings: see `ImportSettings`.
-        facts: collects what the sources state beside the samples.
+        rows: The rows of any number of sources, in order.
+        settings: How they become a pool; see `ImportSettings`.
+        facts: Collects what the sources state beside the samples.
 
     Attributes:
-        report: what was found.
-        model: that wrote the samples.
+        report: What was found.
+        model: The model that wrote the samples.
 
     Raises:
         ConfigError: a row cannot be read, or rows contradict each other; the text has file and line.

@@ -31,11 +31,11 @@ class Pool(Replayable):
         pool.save()  # to the store, for `tts replay`
 
     Args:
-        name: of the pool.
-        problems: the samples of each problem.
+        name: The name of the pool.
+        problems: The samples of each problem.
 
     Attributes:
-        report: what the import found.
+        report: What the import found.
 
     Example:
         >>> import tts
@@ -61,10 +61,10 @@ class Pool(Replayable):
         or one for each verifier role). A row needs one of text, answer and correct; answers alone are enough.
 
         Args:
-            rows: of any number of problems, in any order.
-            fields: names of fields, where they are others (`SampleFields`).
-            name: of the pool.
-            settings: see `ImportSettings`: task, model, verdicts, tokenizer.
+            rows: The rows of any number of problems, in any order.
+            fields: The names of fields, where they are others (`SampleFields`).
+            name: The name of the pool.
+            settings: Settings of the import, as `ImportSettings` has them: task, model, verdicts, tokenizer.
 
         Raises:
             ConfigError: a row cannot be read, or rows contradict each other; the text has the number of the row.
@@ -152,7 +152,7 @@ class Pool(Replayable):
         """Add the pool to a store, in one transaction, and return its study, which `tts replay` reads.
 
         Args:
-            store: the file, created where missing; None: `.tts/store.sqlite` in the working directory.
+            store: The file, created where missing; None: `.tts/store.sqlite` in the working directory.
 
         Raises:
             ConfigError: the file is no store. TTSError: it cannot be written; nothing was.

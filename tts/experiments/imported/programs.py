@@ -24,8 +24,8 @@ class ProgramVerdicts:
     """A file of verdicts by program and tests. All tests of a program run in one process; an import that was interrupted resumes.
 
     Args:
-        path: the file, created where missing.
-        code: the verifier that runs programs; its limits are part of what a verdict is kept by.
+        path: The file, created where missing.
+        code: The verifier that runs programs; its limits are part of what a verdict is kept by.
 
     Raises:
         ConfigError: the file cannot be opened. CapabilityError: programs cannot be contained on this machine.

@@ -26,8 +26,8 @@ class Look:
     """What a caller chooses of a figure.
 
     Args:
-        style: By a line's label, properties of matplotlib's lines that replace its own, such as {"color": "black", "linewidth": 3}.
-        labels: The labels by a line's label, the words that the legend has in its place.
+        style: Properties of matplotlib's lines that replace a line's own, by its label, such as {"color": "black", "linewidth": 3}.
+        labels: The words that the legend has in place of a line's label, by that label.
         size: Width and height in inches, without a legend beside or above; None: by the number of panels.
         xlabel: The label of the horizontal axis; None: the cost's name.
         ylabel: The label of the vertical axis; None: "accuracy".
@@ -35,7 +35,7 @@ class Look:
         ylim: The least and the greatest value of the vertical axis; None: by the points.
         legend: "beside", "above" or "below" the panels, "inside" the first, at the "ends" of lines, or "none". "auto": beside one panel and
             above several, but at the ends where a panel has more than eight lines.
-        single_column: For a paper's column of 3.35 inches, with smaller type and the legend below; `size` replaces the size.
+        single_column: Whether it is for a paper's column of 3.35 inches, with smaller type and the legend below; `size` replaces the size.
 
     Raises:
         ConfigError: a value is none of these.

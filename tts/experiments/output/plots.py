@@ -78,7 +78,7 @@ def draw(  # noqa: PLR0913 - the options of a figure
 
     Args:
         x: A name in `AXES`. Curves without it are left out, and the caption names them.
-        title: Above the figure.
+        title: The words above the figure.
         scale: The scale of x; "auto": logarithmic where costs differ by a factor of 5 and none is 0.
         bands: 95 % intervals over problems.
         front: Marks the points that no other beats, where there are several curves.

@@ -43,8 +43,8 @@ class LocalExecutor:
     """Runs cells with one solver for each model of the study, or one for each of its servers.
 
     Args:
-        config: The config of the study.
-        problems: The problems of it.
+        config: The settings of the study.
+        problems: The problems of the study.
         clock: Seconds since the epoch, for results.
         account: Pays all cells, each by a part with the cell's budget; None: each cell has its budget.
 

@@ -53,8 +53,8 @@ class RayExecutor:
     """Workers on the Ray cluster of `RAY_ADDRESS`, else on this machine: one for each GPU, or for each CPU without GPUs.
 
     Args:
-        config: The config of the study; `concurrency` is that of each worker.
-        problems: The problems of it.
+        config: The settings of the study; `concurrency` is that of each worker.
+        problems: The problems of the study.
 
     Raises:
         ConfigError: as `LocalExecutor`. MissingDependency: Ray is not installed. EngineError: no worker starts.

@@ -126,7 +126,7 @@ def run(
     results. After a second Ctrl-C they are cancelled, and what they had spent is booked as lost.
 
     Args:
-        part: i of n: the cells of one shard.
+        part: The cells of one shard, as i of n.
         retry_failed: Whether cells that failed before run again.
         lease_s: Seconds after which the cells of a killed process run again.
         report: Called in another thread, at the beginning, after results, and when the run is stopped.

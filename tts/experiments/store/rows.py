@@ -61,7 +61,7 @@ def runs_of(study: int, name: Any, rows: Sequence[tuple[int, float, str]]) -> tu
     Args:
         study: Its number in the store.
         name: Its name.
-        rows: Of each start its number, when it began, and its snapshot.
+        rows: The number of each start, when it began, and its snapshot.
 
     Raises:
         ConfigError: One is damaged, or there is none.
@@ -128,7 +128,7 @@ def result_of(row: int, cell: Cell, body: str, drawn: bytes | None, lost_tokens:
         cell: Its cell.
         body: Its body.
         drawn: Its packed candidates; None: they were not recorded.
-        lost_tokens: Of earlier runs of the cell.
+        lost_tokens: The tokens of earlier runs of the cell that were interrupted.
 
     Raises:
         ConfigError: It is damaged, or too large.

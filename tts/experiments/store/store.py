@@ -209,7 +209,7 @@ class Store:
 
         Args:
             worker: A unique name.
-            seconds: Until the leases expire, unless `beat` renews them.
+            seconds: The seconds until the leases expire, unless `beat` renews them.
         """
         now = self._clock()
         with self._writing() as db:

@@ -70,9 +70,9 @@ class ModelConfig(Section):
     """A model of a study, and how it runs.
 
     Args:
-        model: By role, as `--model` takes it; "policy" is required. A single name is the policy. It may be left out where `backend` is
-            a place, and where `url` names a server with one model.
-        backend: That runs it, by name or by place ("package.module:name", of a class or a function); None: its own.
+        model: The model of each role, as `--model` takes it; "policy" is required. A single name is the policy. It may be left out where
+            `backend` is a place, and where `url` names a server with one model.
+        backend: The backend that runs it, by name or by place ("package.module:name", of a class or a function); None: its own.
         url: Servers that run it. Cells are distributed among several.
         options: The options of the backend, such as {device: cpu, precision: int8}; see its `from_record`.
         verifiers: The verifiers by role; None: the study's. A single text is "main"; "none": none.

@@ -40,7 +40,7 @@ class Setting:
     Args:
         task: Its name.
         typical_tokens: Expected of a solution, by the model's record or the task.
-        identity: By role of models, all that results depend on: weights, precision, kind of device, and the place of a backend.
+        identity: All that results depend on, by role of models: weights, precision, kind of device, and the place of a backend.
         sampling: Parameters.
         verifiers: The verifiers by role, as texts.
         strategies: Canonical texts, which name the selection, by their texts in the study.

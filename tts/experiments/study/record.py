@@ -26,7 +26,7 @@ class Cell:
         verifiers: The verifiers by role, as text.
         strategy: The plan's canonical text.
         budget: Limits by unit, as `Budget.limits`.
-        seed: Of the run.
+        seed: The seed of the run.
     """
 
     key: str
@@ -46,7 +46,7 @@ class RecordedSample:
     """A candidate of a recorded pool.
 
     Args:
-        answer: As written; None: there is none.
+        answer: The answer as written; None: there is none.
         answer_class: Index of its class of equivalent answers in the pool; None without an answer.
         right: Whether the checker accepts it; None: the problem has no reference answer.
         status: The status of its trajectory.
@@ -57,9 +57,9 @@ class RecordedSample:
         same: The first earlier candidate with the same text; None: there is none.
         given: The verdict of the source that the sample was imported from; None: it gave none.
         usd: The dollars that it cost, as its source states them; None: they are not known.
-        scores: The scores by verifier role, of the whole, aggregated as the verifier states.
-        steps: The steps by verifier role, of each step, where given.
-        outcomes: The outcomes by verifier role, of each test that the verifier ran: 1 where it passed, else 0; NaN: unknown.
+        scores: The score of the whole, by verifier role, aggregated as the verifier states.
+        steps: The score of each step, by verifier role, where given.
+        outcomes: The outcome of each test that the verifier ran, by its role: 1 where it passed, else 0; NaN: unknown.
     """
 
     answer: str | None
@@ -83,7 +83,7 @@ class Result:
     """The result of a cell.
 
     Args:
-        cell: That was run.
+        cell: The cell that was run.
         answer: As in `Solution`.
         confidence: As in `Solution`.
         stopped_by: As in `Solution`.
@@ -94,7 +94,7 @@ class Result:
         right: Whether the answer is right; False without an answer; None: the problem has no reference answer, or the run failed.
         error: One line, where the run failed. Its usage is still what was spent.
         usage: The usage of this run.
-        lost_tokens: Of earlier runs of this cell that were interrupted.
+        lost_tokens: The tokens of earlier runs of this cell that were interrupted.
         seconds_at: When it was finished, seconds since the epoch.
         drawn: Its candidates, where the study records them.
     """

@@ -48,7 +48,7 @@ class Quality:
     """Discrimination and calibration of scores.
 
     Args:
-        num: Of scores.
+        num: The number of scores.
         share: The share of label 1.
         auc: The AUC over all scores.
         within: The mean AUC within problems.
@@ -115,7 +115,7 @@ class VerifierMeasures:
         reliability: The bins of the calibration error.
         length: See this class.
         ceilings: See `Ceiling`, one for each threshold.
-        unknown: The unknown by name of a measure, the reason that it is NaN.
+        unknown: The reason that a measure is NaN, by its name.
     """
 
     quality: Quality
@@ -132,9 +132,9 @@ def measure_verifier(scored: VerifierScores, gold: StepGold, *, thresholds: Sequ
 
     Args:
         gold: Labels of steps.
-        thresholds: At which samples are accepted; none: those of 0.5, 0.8, 0.9, 0.95 and 0.99 that some score reaches. Where scores are not
-            probabilities, or reach none, they are these quantiles of the scores.
-        seed: Of the intervals.
+        thresholds: The scores from which on samples are accepted; none: those of 0.5, 0.8, 0.9, 0.95 and 0.99 that some score reaches.
+            Where scores are not probabilities, or reach none, they are these quantiles of the scores.
+        seed: The seed of the intervals.
     """
     rng: _Rng = partial(generator, seed, 0, "trust", scored.role)  # each estimate has its own generator
     right, at = scored.right, scored.at

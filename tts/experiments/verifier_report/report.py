@@ -65,7 +65,7 @@ def verifier_report(
         role: The role of a single verifier; None: all.
         aggregate: How step scores are aggregated.
         thresholds: As in `measure_verifier`.
-        seed: Of the intervals and random subsets.
+        seed: The seed of the intervals and random subsets.
 
     Raises:
         ConfigError: nothing was recorded or scored, or no answer is known to be right or wrong; the aggregation is unknown; a threshold

@@ -39,7 +39,7 @@ class VerifierScores:
         setting: The setting of their cells.
         role: The role of the verifier.
         verifier: The verifier as text.
-        strategy: That drew them.
+        strategy: The strategy that drew them.
         range: The verifier's least and greatest score; None: unknown, because the verifier cannot be loaded here.
         oracle: Whether it saw the reference answer.
         scores: [N].

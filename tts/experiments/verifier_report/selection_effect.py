@@ -86,7 +86,7 @@ def selection_effect(scored: VerifierScores, *, aggregate: str = "last", seed: i
 
     Args:
         aggregate: How step scores are aggregated.
-        seed: Of intervals and subsets.
+        seed: The seed of intervals and subsets.
 
     Cost: of order n^3 for each pool of n samples, as `majority_at_k`.
     """
