@@ -269,7 +269,7 @@ class Trajectory:
         parent: The path before this piece; None for a root.
         text: This piece alone; "" for a root.
         token_ids: The tokens of this piece, an end-of-sequence token included; empty where the backend gives none.
-        logprobs: natural-log probabilities under the untempered model, one a token, or empty.
+        logprobs: Natural-log probabilities under the untempered model, one a token, or empty.
         status: "active" (may be expanded), "finished" (ended by itself), "truncated" (met a cap), "failed".
         stream: The 64-bit stream that its next tokens are drawn from.
         node: Its index in the tree of its search.
@@ -280,8 +280,8 @@ class Trajectory:
         handle: The backend's state; no part of equality, pickle or JSON.
         spreads: The `Spread` of each token's distribution, one a token, or empty.
         marks: The marks of the thought that the path may begin with.
-        sampling_logprobs: natural-log probabilities under the law that drew the tokens, one a token, or empty. Temperature and filters
-            make it another than the model's. No part of equality.
+        sampling_logprobs: Natural-log probabilities under the law that drew the tokens, one a token, or empty. Temperature and filters make
+            it another than the model's. No part of equality.
 
     Example:
         >>> import tts
@@ -429,12 +429,12 @@ class Usage:
         generated_tokens: Tokens that the policy, and other models of the strategy, generated: ends of sequence and discarded rows
             included, `cancelled_tokens` not.
         cancelled_tokens: Tokens of rows that a stop rule cancelled. They are charged; equal searches may differ in their number.
-        truncated_tokens: The truncated tokens of the generated ones, those of candidates that were cut short without an answer.
+        truncated_tokens: Those of the generated tokens that belong to candidates cut short without an answer.
         verifier_tokens: Tokens that verifiers computed, a judge's prompts and replies included.
         verifier_reused_tokens: Tokens that verifiers did not have to compute again.
         verifier_calls: Sequences that verifiers scored.
         samples: Branches from the root to a leaf, as in `Budget`.
-        flops: floating-point operations, 2 x parameters per token; None without a parameter count.
+        flops: Floating-point operations, 2 x parameters per token; None without a parameter count.
         usd: Dollars; None without prices.
         seconds: The seconds from the first call to the last, waiting included (the critical path).
         work_seconds: The sum of the model seconds of every row, as if none had run beside another.

@@ -393,7 +393,7 @@ class Auto(Strategy):
 
         Args:
             selection: The selection of the run.
-            roles: That a verifier has.
+            roles: The roles that verifiers have.
 
         Raises:
             ConfigError: no verifier has the role; or neither the selection nor a strategy that may be chosen asks for scores.

@@ -103,8 +103,8 @@ class Gauge:
         Args:
             reading: [P]; NaN: unknown.
             posterior: [P, G] over `RATES`, from what is known without the reading.
-            spread: The spread of one sample's reading within a problem
-            samples: That each reading is a mean of.
+            spread: The spread of one sample's reading within a problem.
+            samples: The number of samples that each reading is a mean of.
 
         Raises:
             ConfigError: fewer than three readings are known, or all are the same.

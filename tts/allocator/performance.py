@@ -81,14 +81,14 @@ class PerformanceModel:
         verifiers: The verifiers by role, as text.
         source: The study it was fitted to.
         problems: How many.
-        tokens: That one plain sample costs, on average.
+        tokens: The mean cost of one plain sample, in tokens.
         population: The population of the problems.
         curves: The curves by the strategy's text, with its selection and without its size.
         first: Temperature of the first sample of a problem, where one such was found better than one of the run's; None: the run's.
         models: Names of the models beside the policy that the strategies use, by role.
         unit: The unit of the cost that sizes compare, "tokens", "flops" or "usd".
         gauges: The gauges by what they read (`tts.allocator.gauges.READINGS`).
-        probe: That makes the reading "probe".
+        probe: What makes the reading "probe".
         piloted: What `auto` reaches that begins with pilots; None: it was not measured, and `auto` always begins with them.
     """
 

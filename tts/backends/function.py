@@ -61,8 +61,8 @@ class Answer(HintsKeywords):
 
     Args:
         text: The continuation; lone surrogates are replaced.
-        tokens: Generated, from 0 to `max_tokens`; None: not known. Then the row is charged the UTF-8 bytes of its text and one, as an
-            estimate. A function that generates hidden tokens, such as reasoning, must report them.
+        tokens: How many tokens were generated, from 0 to `max_tokens`; None: not known. Then the row is charged the UTF-8 bytes of its text
+            and one, as an estimate. A function that generates hidden tokens, such as reasoning, must report them.
         finished: Whether the model ended by itself; False: it reached `max_tokens`, and the function may be called again to continue
             the text. Bare text, and what is finished, is never continued.
 

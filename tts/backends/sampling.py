@@ -131,7 +131,7 @@ def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Samplin
 
     Args:
         top: Log-probabilities of the most likely tokens under the untempered distribution.
-        logprob: That of the token that was drawn.
+        logprob: The log-probability of the token that was drawn.
         sampling: Temperature and filters.
 
     Returns:

@@ -29,7 +29,7 @@ class ModelRecord:
     """What is known about a model.
 
     Args:
-        name: That callers give.
+        name: The name that callers give.
         backend: The backend that runs it unless the caller names another.
         source: Where its weights come from: "none" (no file), "shipped" (in this package), "package" (an installed distribution),
             "folder" or "hub".
@@ -54,8 +54,8 @@ class ModelRecord:
         step: Texts that end a step, at which heads and process models are read: those of the task.
         heads: Value heads on its hidden states, (name, file) each. A file has the tensors "weight" [hidden] and "bias" [1]; its path
             is absolute, or from where this record's own location begins.
-        readout: Of a process model, which writes nothing: the file of what reads it, a linear head ("weight", "bias") or a likelihood
-            ("scale", "shift" of its log-odds); "": it is none.
+        readout: The file of what reads a process model, which writes nothing: a linear head ("weight", "bias") or a likelihood ("scale",
+            "shift" of its log-odds). "": it is none.
         process_model: The record, or the name of it, of a process model with this model's tokenizer, served beside it as the value
             head "process"; None: there is none. Only the engine serves heads and process models.
         process_models: Names of the records of further ones, (value head, name) each.
@@ -70,8 +70,8 @@ class ModelRecord:
         headers: The headers of each request to its server, (name, value) each, beside the key. `${NAME}` in a value stands for a variable
             of the environment; headers with keys must have one.
         query: The query of each request to its server, (name, value) each, in which `${NAME}` stands for a variable too.
-        capabilities: Of its server, (name, value) each, as `tts.backends.openai.capabilities.Capabilities` has them; then it is not
-            probed, and lacks those that are not named. (): it is probed.
+        capabilities: The capabilities of its server, (name, value) each, as `tts.backends.openai.capabilities.Capabilities` has them. Then
+            it is not probed, and lacks those that are not named. (): it is probed.
         options: The options of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its `from_record`.
     """
 

@@ -98,9 +98,10 @@ def resolve(name: str = "", url: str | None = None, settings: Mapping[str, Any] 
     """Return the record of a model as commands, studies and solvers name it.
 
     Args:
-        name: As `get` takes it. Behind a url a name that has no record is the model's name there; "": the only model that is served.
+        name: The model, as `get` takes it. Behind a url a name that has no record is the model's name there; "": the only model that is
+            served.
         url: The url of the server that runs it.
-        settings: As `with_settings` takes them.
+        settings: Fields in place of the record's, as `with_settings` takes them.
 
     Raises:
         ConfigError: as `get` and `with_settings`.

@@ -120,7 +120,7 @@ class Costs:
         """Note which prompts a verifier's own model has read: it reads each once, with the first text after it.
 
         Args:
-            roots: Whose paths with text were scored.
+            roots: The roots whose paths with text were scored.
             tokens: The tokens of prompts that it read; models that read the problem once read none later.
         """
         if tokens or any(of == role for of, _ in self._read):

@@ -85,7 +85,7 @@ class Stops:
     r"""Where `Search.expand` ends a row: after the first of these texts, which stays in it; otherwise at the end of the solution.
 
     Args:
-        texts: At least one.
+        texts: The texts, at least one.
 
     Raises:
         ConfigError: `texts` is not a tuple of texts, or is empty.
@@ -168,9 +168,9 @@ class Level:
         sweep: The chain and the sweep that it belongs to.
         nodes: The paths, by their last nodes; copies are listed as often as there are.
         log_weights: One a path, natural: of particles since the last resampling; of split paths the log-share of each.
-        temperature: That of the weights, above 0.
+        temperature: The temperature of the weights, above 0.
         ancestors: The place in `nodes` of each path that went on, in order; empty at the end, and of split paths.
-        counts: Of split paths, the continuations of each. They are not written out: a search may be as wide as its caller likes.
+        counts: The number of continuations of each split path. They are not written out: a search may be as wide as its caller likes.
         is_fixed: Whether the law that the weights stand for does not depend on how long other paths took.
     """
 

@@ -302,8 +302,8 @@ class StopRule(Named, HintsKeywords, ABC):
     """A rule that ends a search before its budget is used up. A subclass defines `should_stop`.
 
     Attributes:
-        order: In which whole solutions become candidates. "drawn": by their index. "finished": by their tokens, then by their index; all
-            begin at once, and those that go on are written to one length, piece by piece.
+        order: The order in which whole solutions become candidates. "drawn": by their index. "finished": by their tokens, then by their
+            index; all begin at once, and those that go on are written to one length, piece by piece.
 
     Example:
         >>> import tts

@@ -74,20 +74,20 @@ class RowQueue:
         parents: What the rows continue, each as often as rows are wanted.
         most: Rows wanted; None: as many as the budget pays.
         until: Where they end.
-        sampling: The sampling of all.
+        sampling: How all rows are sampled.
         model: The role of the model that writes all.
-        marks: The marks of the thoughts of the first.
+        marks: The marks of the thoughts of the first row.
         scratch: Whether they are of a rollout.
         width: Most rows of a wave; 1 where each is judged before the next.
         redraw: Whether a row that failed is drawn anew.
         distinct: The number of different trajectories among the parents. A wave is planned by the longest of them.
-        order: In which rows are handed on. "drawn": none before an earlier one. "finished": by tokens, then draw; "arrived": as they come,
-            where rows obey no streams. Rows of the last two begin at once, and those that do not begin then never do.
+        order: The order in which rows are handed on. "drawn": none before an earlier one. "finished": by tokens, then draw. "arrived": as
+            they come, where rows obey no streams. Rows of the last two begin at once, and those that do not begin then never do.
 
     Attributes:
         begun: Rows that were begun and not handed on.
         count: Rows that were begun, those that failed left out.
-        given_up: At their limit.
+        given_up: The number of rows that were given up at their limit.
         last_wave: Rows that the last wave began.
         held: Tokens that are kept to bring an open path to its end.
         response: The response for what follows the thoughts.

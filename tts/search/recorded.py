@@ -24,7 +24,7 @@ class KnownScores(ABC):
     """The part of a search that a selection may use without calls: known scores, and vectors by words.
 
     Attributes:
-        given_roles: As `Scoring.given_roles`: none, since a strategy of independent samples gives no scores.
+        given_roles: The roles of `Scoring.given_roles`: none, since a strategy of independent samples gives no scores.
     """
 
     def __init__(self) -> None:

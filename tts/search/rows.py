@@ -619,7 +619,7 @@ class RowRunner:
             most: Solutions of each; None: as many as the budget pays.
             sampling: The sampling of all.
             model: The role that writes.
-            order: That of the stop rule. On servers "finished" becomes "arrived".
+            order: The order of the stop rule. On servers "finished" becomes "arrived".
             judges: Whether the stop rule needs the score of one before the next begins.
         """
         if order == "finished" and metadata_of(self._backends[model]).arrivals:

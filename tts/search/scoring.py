@@ -667,8 +667,8 @@ def check_given(scores: object, weight: float | None, verifiers: Collection[str]
     """Refuse scores and a weight that a strategy cannot give.
 
     Args:
-        scores: By role, as given.
-        weight: Of the candidate; None: 1.
+        scores: The scores by role, as given.
+        weight: The weight of the candidate; None: 1.
         verifiers: Roles of verifiers, whose scores are not given.
 
     Raises:

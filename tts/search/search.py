@@ -248,7 +248,7 @@ class Search:
             n: Children of each.
             until: Where a row ends: STEP, END, Tokens(m), Share(part), Stops(texts), after the first, or Thought(m), after the thought.
             temperature: None for the run's.
-            max_tokens: Of a row; None for the run's.
+            max_tokens: The most tokens of a row; None for the run's.
             model: The role that writes.
 
         Raises:
@@ -365,7 +365,7 @@ class Search:
         """Return the number of consecutive waves without cost.
 
         Args:
-            free: That number before the last wave.
+            free: The number of such waves before the last one.
             before: What was spent before the last wave.
 
         Raises:
@@ -666,7 +666,7 @@ class Search:
 
         Args:
             should_stop: Decides by the candidates of the block.
-            order: That of whole solutions in the block (`StopRule.order`).
+            order: The order of whole solutions in the block (`StopRule.order`).
         """
         first, decide, before, own = len(self.candidates), self._decide, self._order, list[StopDecision]()
 

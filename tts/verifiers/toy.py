@@ -27,7 +27,7 @@ class ToyVerifier(Verifier):
 
     Args:
         error: The error in [0, 0.5].
-        seed: Of the flips, in [0, 2**64).
+        seed: The seed of the flips, in [0, 2**64).
 
     Cost: the tokens after the last scored ancestor, like a process model that caches what it has read.
     Random: the flips, addressed by (seed, problem, text up to the step).

@@ -44,8 +44,8 @@ class ProbeClient:
         refusal: The last refusal; None: there was none.
         cached: Whether a reply reported cached tokens.
         limited: Whether a reply stated rate limits.
-        requests: That were sent.
-        tokens: That replies reported, of prompts and texts.
+        requests: The number of requests that were sent.
+        tokens: The tokens that replies reported, of prompts and texts.
     """
 
     def __init__(self, root: str, key: Key, timeout_s: float, ends: float = math.inf) -> None:

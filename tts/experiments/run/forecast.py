@@ -31,9 +31,9 @@ class RowForecast:
         model: The model of the row.
         strategy: The strategy of the row.
         budget: The budget of the row.
-        cells: Asked for.
+        cells: The number of cells that are asked for.
         done: Those of them that have a result, or are in an earlier row under another name.
-        tokens: Generated and verified.
+        tokens: The tokens that are generated and verified.
         whole: Whether verifier tokens are included; else they are unknown and come on top.
         at_most: The upper bound by the budget.
         basis: The source of `tokens`.

@@ -50,8 +50,8 @@ class RecordedSample:
         answer_class: Index of its class of equivalent answers in the pool; None without an answer.
         right: Whether the checker accepts it; None: the problem has no reference answer.
         status: The status of its trajectory.
-        tokens: Generated for it.
-        verifier_tokens: Computed to score it, after all candidates before it.
+        tokens: The tokens that were generated for it.
+        verifier_tokens: The tokens computed to score it, after all candidates before it.
         like: The earlier candidate with the same first steps; None: the verifier read all of this one.
         shared: Tokens of these steps, which the verifier did not read again.
         same: The first earlier candidate with the same text; None: there is none.
@@ -149,10 +149,10 @@ class CellCounts:
     """The cells of a study by state. Each cell is in one of them, however many names it has.
 
     Args:
-        done: Has a result.
-        failed: Has a result with an error.
-        pending: Has none, and no process runs it.
-        leased: Is running.
+        done: The number of cells that have a result.
+        failed: The number of cells whose result has an error.
+        pending: The number of cells without a result that no process runs.
+        leased: The number of cells that a process runs.
     """
 
     done: int

@@ -24,7 +24,7 @@ def apportion(scores: NDArray[np.float64], total: int, temperature: float) -> ND
 
     Args:
         scores: [N], NaN or -inf where unknown.
-        temperature: Above 0 (T_b in the papers); small ones give all to the best.
+        temperature: The temperature, above 0 (T_b in the papers); small ones give all to the best.
 
     Returns:
         Counts [N] that sum to `total`, where there is a node.

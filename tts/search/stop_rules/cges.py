@@ -36,7 +36,7 @@ class CGES(StopRule):
         threshold: The threshold in [0, 1].
         answers: How many answers are possible, at least 2; None: those seen, and one more.
         verifier: The role that scores, in [0, 1].
-        aggregate: Step scores to one.
+        aggregate: How the scores of steps become one.
 
     Raises:
         ConfigError: a score outside [0, 1].

@@ -101,10 +101,10 @@ def tail_gain(best: float, median: float, mean: float, reference: float) -> floa
     """Return E[(u(X) - u(best))+] for u(x) = x / (x + reference), where X is above `median` with chance 1/2, by an exponential law.
 
     Args:
-        best: At least the median.
-        median: Of the law.
+        best: The value to beat, at least the median.
+        median: The median of the law.
         mean: The mean excess over the median; 0: there is no tail.
-        reference: Above 0.
+        reference: The value of utility 1/2, above 0.
     """
     if mean == 0:
         return 0.0

@@ -41,9 +41,9 @@ class ReASC(StopRule):
         gate: Score at which a first candidate is enough; None: none is.
         mean: The mean of the scores of first candidates over problems.
         spread: The spread of the scores of first candidates over problems.
-        pull: λ in the paper, at least 0.
+        pull: How strongly a score changes its candidate's weight (λ in the paper), at least 0.
         verifier: The role that scores.
-        aggregate: Step scores to one.
+        aggregate: How the scores of steps become one.
 
     Cost: one verifier call a candidate. Whole solutions are drawn one after another, since each may be the last.
 

@@ -27,7 +27,7 @@ class ScoreThreshold(StopRule):
     Args:
         threshold: The threshold in the verifier's range (theta).
         verifier: The role that scores.
-        aggregate: Step scores to one.
+        aggregate: How the scores of steps become one.
 
     Cost: one verifier call a candidate. Whole solutions are drawn one after another, since each may be the last.
 

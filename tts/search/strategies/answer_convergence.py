@@ -45,7 +45,7 @@ class AnswerConvergence(Strategy):
             task's (`Task.answer_cue`).
         tokens: Most tokens of a probe's answer, at least 1.
         temperature: The temperature of the traces; None: the run's.
-        max_steps: Of a trace, the last of which runs to the end of the solution.
+        max_steps: The most steps of a trace, the last of which runs to the end of the solution.
 
     Cost: what n solutions cost up to their convergence, and a probe a step: the cue, read, at most `tokens`, written, and one sample.
 

@@ -46,10 +46,11 @@ class Cascade(Strategy):
         models: Roles of the models in the order in which they are asked, at least one. A role may come again, with more samples.
             The policy reads the problem in any case, so it should be the cheapest.
         samples: The samples of each model, a list of whole numbers of at least 1; None: three, and of the last model what the budget pays.
-        thresholds: In [0, 1], one for each model but the last; None: .6. A model is the last one asked where its score reaches it.
+        thresholds: The least score of a sure model, in [0, 1], one for each model but the last; None: .6. A model is the last one asked
+            where its score reaches it.
         verifier: The role whose best score counts; None: the share of a model's samples that have its most frequent answer.
-        aggregate: Step scores to one.
-        temperature: None: the run's.
+        aggregate: How the scores of steps become one.
+        temperature: The temperature of all models; None: the run's.
         efforts: How long the model of each stage thinks, one word a model ("low", "high"), so that one model may be asked with little
             thought first; "" and None: the run's.
         thought_tokens: The most tokens of a thought, by stage, where the server limits thoughts; 0: no thought; None: the run's limit.

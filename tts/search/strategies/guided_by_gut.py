@@ -42,9 +42,9 @@ class GuidedByGut(Strategy):
         branching: Next steps of a subtree's prefix (M), at least 1.
         novelty: Weight of the share of new words, at least 0.
         temperature: The temperature of the first `levels` steps; None: the run's.
-        cool: The cool of later ones; None: the same.
-        levels: At least 0.
-        max_steps: Of a path, the last of which runs to the end of the solution.
+        cool: The temperature of later steps; None: the same.
+        levels: The number of steps with the first temperature, at least 0.
+        max_steps: The most steps of a path, the last of which runs to the end of the solution.
 
     Cost: as `dvts`, without verifier.
     Random: none of its own. Candidates have the mean token probability of their last step as the score "gut".

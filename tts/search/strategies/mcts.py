@@ -51,7 +51,7 @@ class Mcts(Guided):
     Args:
         n: Rounds, at least 1; None: as many as the budget pays.
         width: Children that a leaf is given, at least 1.
-        exploration: c in the formula; 0 goes by the mean value alone.
+        exploration: The factor c in the formula; 0 goes by the mean value alone.
         value: "verifier": the score of the child's prefix; "rollout": the score of a solution written from the child.
         temperature: As in `Guided`.
         max_steps: As in `Guided`.

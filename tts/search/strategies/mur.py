@@ -38,7 +38,7 @@ class Mur(SideBySide):
             first. u is the mean of -ln p over its tokens.
         momentum: The momentum of the running mean, in [0, 1) (alpha).
         verifier: The role that scores the candidates; None: their mean log-probability does.
-        aggregate: Step scores to one.
+        aggregate: How the scores of steps become one.
         n: As in `SideBySide`.
         temperature: As in `SideBySide`.
         max_steps: As in `SideBySide`.

@@ -26,8 +26,8 @@ class ParticleFilter(ParticleMethod):
     """One sweep of N particles: each is a path, and after each step they are resampled by the odds of their scores.
 
     Args:
-        weight_temperature: Of the resampling weights (tau), at least 0.001. 1 is the paper's distribution. Large values resample
-            evenly; small values copy the best particle.
+        weight_temperature: The temperature of the resampling weights (tau), at least 0.001. 1 is the paper's distribution. Large values
+            resample evenly; small values copy the best particle.
         resample_below: As in `ParticleMethod`.
         target: As in `ParticleMethod`.
         twist: As in `ParticleMethod`.

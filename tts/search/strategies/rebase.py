@@ -41,8 +41,8 @@ class RewardBalanced(Wide):
     """The parameters of REBASE and of what is built on it.
 
     Args:
-        balance_temperature: Of the softmax over scores in [0, 1] (T_b), at least 1e-6. Large values give all paths the same number of
-            continuations; small values give all continuations to the best path.
+        balance_temperature: The temperature of the softmax over scores in [0, 1] (T_b), at least 1e-6. Large values give all paths the same
+            number of continuations; small values give all continuations to the best path.
     """
 
     balance_temperature: Annotated[float, number(1e-6, hint="1e-06 gives all to the best")] = 0.2

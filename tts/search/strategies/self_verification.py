@@ -64,7 +64,7 @@ class SelfVerification(Strategy):
             it. None: without `verifications` V is 0, the solutions vote, and a warning says so. The paper's exponent is .39.
         checker: Role of the model that verifies.
         question: What it is asked about problem and solution; how to end is added.
-        max_tokens: Of a verification; None: the run's.
+        max_tokens: The most tokens of a verification; None: the run's.
         temperature: The temperature of both; None: the run's.
 
     Cost: n x (1 + V) samples; each solution is read once by the model that verifies. Candidates have the score "verified", in [0, 1].

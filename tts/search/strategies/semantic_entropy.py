@@ -42,10 +42,10 @@ class SemanticEntropy(Strategy):
         rule: "threshold": stop when the entropy of a round is below `threshold`; "secretary": watch the first `watched` rounds, then
             stop at the first whose entropy is below all of theirs.
         threshold: The threshold in nats; 0 stops never, anything above stops at a unanimous round.
-        watched: At least 1.
+        watched: The number of rounds that are watched, at least 1.
         shown: Most solutions that the next round is shown, at least 1.
         prompt: "fuse" or "revise", the task's kind of prompt for that.
-        temperature: None: the run's.
+        temperature: The temperature of all rounds; None: the run's.
 
     Cost: n x rounds samples at most; each round reads its prompt once.
 

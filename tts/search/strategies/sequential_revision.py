@@ -41,12 +41,12 @@ class SequentialRevision(Strategy):
     """Chains of revisions beside each other.
 
     Args:
-        chains: Beside each other, at least 1.
+        chains: The number of chains beside each other, at least 1.
         length: Attempts in a chain, at least 1. Their product is N; one or both may be None. N is then the solutions
             that the budget pays, and the other is N over the given one. Both None: both are near the root of N.
         shown: Most earlier attempts in a prompt, at least 1.
         feedback: The role of the verifier whose notes stand after the attempts (`StepScores.note`); None: none.
-        temperature: None: the run's.
+        temperature: The temperature of all attempts; None: the run's.
 
     Cost: chains x length samples; each revision reads its prompt, with the attempts that are shown. With `feedback`, a verifier call for
         each attempt.

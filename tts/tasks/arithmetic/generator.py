@@ -40,7 +40,7 @@ class Difficulty:
     Args:
         operations: Number of operations, 1 to 10.
         digits: 1 (operands to 9) or 2 (to 99).
-        operators: Which there may be, of "+-*".
+        operators: The operators that there may be, of "+-*".
         parentheses: Whether there may be any.
         worded: Whether it is told as a story, which has no parentheses of its own: its events follow one another.
 

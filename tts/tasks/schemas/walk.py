@@ -26,8 +26,8 @@ class SchemaGraph:
 
     Attributes:
         parts: The subschemas by their identity.
-        in_place: By the identity of a subschema, those that it applies to the same value.
-        inside: By the identity of a subschema, those that it applies to a value within.
+        in_place: The subschemas that a subschema applies to the same value, by its identity.
+        inside: The subschemas that a subschema applies to a value within, by its identity.
         references: The number of references.
     """
 

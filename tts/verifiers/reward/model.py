@@ -63,7 +63,7 @@ class HandleModel:
 
     Args:
         renderer: The renderer of its record, limited to the backend's context.
-        backend: That runs the model.
+        backend: The backend that runs the model.
         head: The head for records that have one.
 
     Raises:

@@ -58,7 +58,7 @@ class Template(_Strict):
         prompt: Text before the steps ("reply": the user's message; "turns": the first message, with the first step in it).
         system: System message of the chat; None: none.
         between: Text between a separator and the next step ("text", "reply").
-        separator: After each step; None for "turns" and for outcome models.
+        separator: What stands after each step; None for "turns" and for outcome models.
         answer: The assistant's message after every step, for "turns".
     """
 

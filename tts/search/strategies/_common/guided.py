@@ -37,7 +37,7 @@ class Guided(Strategy):
         temperature: The temperature of the policy; None: the run's.
         max_steps: Steps of a path, the last of which runs to the end of the solution (D in the papers).
         verifier: The role that scores.
-        aggregate: Step scores to one; "last" of a process model is its score of the prefix.
+        aggregate: How the scores of steps become one; "last" of a process model is its score of the prefix.
     """
 
     temperature: Temperature | None = None

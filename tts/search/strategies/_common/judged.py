@@ -20,7 +20,7 @@ class Judged(Strategy):
         n: Solutions to begin, at least 1; None: as many as the budget pays.
         temperature: The temperature of the policy; None: the run's.
         verifier: The role that scores.
-        aggregate: Step scores to one.
+        aggregate: How the scores of steps become one.
     """
 
     n: Count | None = None

@@ -54,7 +54,7 @@ class Particles:
     """The particles after a sweep, in order, copies among them, the reference (if there is one) last.
 
     Args:
-        log_weights: Since the last resampling.
+        log_weights: The log-weights since the last resampling.
         potentials: The potentials of the last level, the log-odds of the scores.
     """
 

@@ -29,7 +29,7 @@ class SideBySide(Strategy):
     Args:
         n: Solutions, at least 1; None: as many as the budget pays.
         temperature: The temperature of the model's law; None: the run's.
-        max_steps: Of a path, the last of which runs to the end of the solution.
+        max_steps: The most steps of a path, the last of which runs to the end of the solution.
     """
 
     n: Count | None = None

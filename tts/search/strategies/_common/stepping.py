@@ -109,10 +109,10 @@ async def advance(
     Paths are asked for in waves, so that an iterator may have more than the budget pays. The lists are those of the waves that began.
 
     Args:
-        ts: One listed twice is two requests.
+        ts: The paths; one listed twice is two requests.
         n: Children of each.
-        max_steps: Of a path.
-        temperature: None for the run's.
+        max_steps: The most steps of a path.
+        temperature: The temperature; None for the run's.
         until: Where a step ends.
         finishes: Whether children that ended are candidates at once.
 

@@ -56,7 +56,7 @@ class ForestOfThought(Strategy):
         max_tokens: As in `tree_of_thoughts`.
         corrections: The corrections of a level without a chance, at least 0.
         temperature: The temperature of steps and replies; None: the run's.
-        max_steps: Of a path, the last of which runs to the end of the solution.
+        max_steps: The most steps of a path, the last of which runs to the end of the solution.
 
     Cost: a level of a tree takes width x branching steps, and `votes` replies for each that is new; as much for a correction. A reply for
         the expert.

@@ -40,7 +40,7 @@ class Fractured(Strategy):
         answers: The answers of each cut, at least 1 (m in the paper).
         cue: Forced after a cut, to open the answer; None: a model that thinks begins its response itself, and another one has the task's
             cue (`Task.answer_cue`).
-        temperature: None: the run's.
+        temperature: The temperature of all rows; None: the run's.
 
     Cost: n x depths x answers samples: n solutions, and for the others what an answer takes. Each cut reads prompt and prefix anew.
 

@@ -41,7 +41,7 @@ class MixtureOfAgents(Strategy):
         layers: The layers of writers, at least 1.
         aggregator: Role of the model that fuses.
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
-        temperature: None: the run's.
+        temperature: The temperature of all models; None: the run's.
 
     Cost: layers x writers x samples, and 1, in samples; after the first layer each reads all solutions of the layer before.
     Random: none of its own.

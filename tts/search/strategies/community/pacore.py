@@ -51,7 +51,7 @@ class PaCoRe(Strategy):
         widths: Trajectories of each round but the last, a list of whole numbers of at least 1; None: one round, of what the budget pays.
         message: "response": what stands after a thought; "conclusion": the last step of that.
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
-        temperature: None: the run's.
+        temperature: The temperature of all rounds; None: the run's.
 
     Cost: the sum of widths, and one, in samples; after the first round each reads all messages of the round before.
 

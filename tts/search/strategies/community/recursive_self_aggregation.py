@@ -46,7 +46,7 @@ class RecursiveSelfAggregation(Strategy):
             of the solutions that the budget pays.
         subset: Solutions that a member fuses, from 1 to n; None: four, or n where that is smaller.
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
-        temperature: None: the run's.
+        temperature: The temperature of all rounds; None: the run's.
 
     Cost: n x rounds samples; after the first population each reads its own prompt, with `subset` solutions.
 

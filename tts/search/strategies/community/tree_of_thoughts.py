@@ -48,7 +48,7 @@ class TreeOfThoughts(Strategy):
         question: Placed before problem and steps; it must ask for one of three labels.
         max_tokens: The most tokens of such a reply; None: the run's.
         temperature: The temperature of steps and replies; None: the run's.
-        max_steps: Of a path, the last of which runs to the end of the solution.
+        max_steps: The most steps of a path, the last of which runs to the end of the solution.
 
     Cost: a level takes n x branching steps, and `votes` replies for each that is new. Candidates have their value as weight.
     Random: none of its own.
