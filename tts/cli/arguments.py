@@ -51,9 +51,11 @@ def read_prompt(
     """Return the prompt of `tts solve`; see `tts.tasks.conversation`.
 
     Args:
-        problem: as `read_problem`; None: the messages end with it.
-        system, template: text, or "@FILE".
-        messages, few_shot: files.
+        problem: The problem, as `read_problem` takes it; None: the messages end with it.
+        system: The system message, or "@FILE".
+        messages: The file of earlier messages; None: there are none.
+        few_shot: The file of examples; None: there are none.
+        template: The text around the problem, or "@FILE".
 
     Raises:
         ConfigError: a file cannot be read, the parts do not fit, or there is no problem.

@@ -156,8 +156,8 @@ def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> Non
     """Probe the server of a model and print its capabilities.
 
     Args:
-        model: as `tts.models.registry.resolve` takes it.
-        url: of the server; None: that of the model's record.
+        model: The model, as `tts.models.registry.resolve` takes it.
+        url: The url of the server; None: that of the model's record.
 
     Raises:
         ConfigError: it cannot be used; see `tts.backends.openai.probe.probe_server`.

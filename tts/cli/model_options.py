@@ -41,8 +41,12 @@ def settings_of(
 
     Args:
         texts: "KEY=VALUE" each.
-        key_from, no_probe, rpm, tpm, extra_body: options of the backend of servers.
-        fields: other settings, by name; None: not given.
+        key_from: The environment variable that holds the server's key.
+        no_probe: Whether the server is asked nothing first.
+        rpm: The most requests a minute; None: not given.
+        tpm: The most tokens a minute, prompts included; None: not given.
+        extra_body: Members of every request, as JSON; None: not given.
+        fields: Other settings, by name; None: not given.
 
     Raises:
         ConfigError: a text has another form, or a setting is given twice.

@@ -74,7 +74,7 @@ def print_table(solution: Solution, *, explain: bool = False) -> None:
     """Write a solution to standard output as one table; failures by kind and warnings follow on standard error.
 
     Args:
-        explain: whether the reasons of its strategy follow the table, one a line.
+        explain: Whether the reasons of its strategy follow the table, one a line.
     """
     from rich import box
     from rich.table import Table

@@ -56,9 +56,9 @@ def table(*titles: str, whole: str = "", numbers: Collection[str] = ()) -> Table
     """Return an empty table.
 
     Args:
-        titles: of its columns.
-        whole: the column that is never wrapped.
-        numbers: the columns that are aligned to the right.
+        titles: The titles of its columns.
+        whole: The column that is never wrapped.
+        numbers: The columns that are aligned to the right.
     """
     from rich import box
     from rich.table import Table
@@ -104,7 +104,7 @@ class ProgressLine:
     """The line itself: the last event, and the seconds so far; below it the end of what the leading row has written.
 
     Args:
-        clock: seconds.
+        clock: The clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:

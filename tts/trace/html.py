@@ -26,7 +26,7 @@ def render(record: Mapping[str, Any], winner: int | None) -> str:
 
     Args:
         record: `Trace.to_dict`.
-        winner: the node that the answer was taken from (`winning_node`).
+        winner: The node that the answer was taken from (`winning_node`).
     """
     return viewer().replace(SLOT, embedded(record, winner), 1)
 

@@ -23,22 +23,22 @@ class TraceNode:
     """One node of the tree.
 
     Args:
-        node: its number.
-        parent: its parent's; None for a root.
-        kind: the root's kind of prompt.
-        model: the role that wrote it.
-        text: its own text (a root's: the prompt).
-        tokens: its own tokens.
+        node: The number of the node.
+        parent: The number of its parent; None for a root.
+        kind: The kind of the root's prompt.
+        model: The role that wrote it.
+        text: Its own text (a root's: the prompt).
+        tokens: The number of its own tokens.
         status: "active", "finished", "truncated", "failed".
-        stream: its stream, as 16 hexadecimal digits.
-        pruned: dropped by `keep`.
-        scratch: written for a lookahead only.
-        scores: by verifier role: one a step, or a single score of the whole.
-        answer: extracted, for a candidate.
-        candidate: its place among the candidates; None for none.
-        weight: in the selection; None for none.
-        thought: characters of its text, from the first on, that are of a thought, marks included.
-        outcomes: by verifier role, of each test that the verifier ran (`StepScores.tests`).
+        stream: Its stream, as 16 hexadecimal digits.
+        pruned: Whether `keep` dropped it.
+        scratch: Whether it was written for a lookahead only.
+        scores: The scores by verifier role: one a step, or a single score of the whole.
+        answer: The extracted answer of a candidate.
+        candidate: Its place among the candidates; None for none.
+        weight: Its weight in the selection; None for none.
+        thought: The number of first characters of its text that are of a thought, marks included.
+        outcomes: The outcome of each test that the verifier ran, by its role (`StepScores.tests`).
         notes: What a verifier said of it in words, by role, such as which tests fail (`StepScores.note`).
         prompt: What the model read, of a root; None of other nodes, and where the trace was read from a file.
         token_ids: Its own tokens, of a root those of its prompt; empty where they are not known. Files do not have them, nor the

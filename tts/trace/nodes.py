@@ -19,11 +19,11 @@ class RecordedNodes(Sequence[TraceNode]):
     """A sequence of `TraceNode`s, built once, on first use. It compares and pickles as the tuple it stands for.
 
     Args:
-        prompt: the text of the roots.
-        tree: of a search that is over.
-        roles: verifiers.
-        candidates: with their weights.
-        tokenizer: That of the policy; None: it is not known.
+        prompt: The text of the roots.
+        tree: The tree of a search that is over.
+        roles: The roles of the verifiers.
+        candidates: The candidates, with their weights.
+        tokenizer: The tokenizer of the policy; None: it is not known.
     """
 
     def __init__(

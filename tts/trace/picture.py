@@ -55,7 +55,7 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
 
     Args:
         record: `Trace.to_dict`.
-        winner: the node that the answer was taken from. Of more than `MOST_NODES` nodes the first are shown.
+        winner: The node that the answer was taken from. Of more than `MOST_NODES` nodes the first are shown.
         animated: Whether it grows; if not, it is the whole tree from the first moment on.
     """
     tree = _read(record["nodes"])

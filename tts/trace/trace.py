@@ -44,16 +44,21 @@ class Trace:
     """The record of one search.
 
     Args:
-        problem: its text.
-        task, model, strategy, seed: what ran.
-        answer, confidence, stopped_by: how it ended.
-        budget: the limits, as text.
-        nodes: in order of their numbers.
-        calls: the ledger.
-        usage: its total.
-        warnings: as `Solution.warnings`.
-        kept_tokens: distinct prefix tokens of the live set, each time that the strategy chose what it keeps.
-        reasons: why the search went on as it did, in the words of a strategy that decides (`auto`).
+        problem: The text of the problem.
+        task: The name of the task.
+        model: The name of the policy.
+        strategy: The plan, as text.
+        seed: The seed of the run.
+        answer: The answer; None: there is none.
+        confidence: The confidence, as in `Solution.confidence`.
+        stopped_by: Why it ended.
+        budget: The limits, as text.
+        nodes: The nodes in order of their numbers.
+        calls: The ledger.
+        usage: The total of the ledger.
+        warnings: What users should know, as in `Solution.warnings`.
+        kept_tokens: The number of distinct prefix tokens of the live set, each time that the strategy chose what it keeps.
+        reasons: Why the search went on as it did, in the words of a strategy that decides (`auto`).
         judgements: The prompts of verifiers to models, with the replies, and those that were too long to be shown.
         parts: What parts of the samples would have answered (`receipt`).
         levels: How the search divided what it writes by weights. Files do not have it, nor `temperature`.
