@@ -1,4 +1,4 @@
-"""Check the layout of the code: import circles, doubled class names, crowded folders, long files and functions, lines of two parameters.
+"""Check the layout of the code: import circles, doubled class names, crowded folders, long files and functions, entries of docstrings.
 
     python scripts/check_architecture.py [ROOT]
 
@@ -28,6 +28,7 @@ FILLED = (PACKAGE, "tests", "benchmarks", "research")
 ALLOWED: dict[str, str] = {
     "tts/search/strategies": "one method a file, found by its name",
 }
+PREPOSITIONS = "above|after|at|before|below|beside|between|by|for|from|in|of|on|since|to|under|until|with|without"
 JOINED = ("tts/cli", "tts/trace")  # an entry of a docstring there may still be about several parameters
 
 
@@ -197,6 +198,24 @@ def shared_lines(files: Sequence[Source]) -> Iterator[str]:
                     yield f"{at}: the line of a parameter has another one, {shared[1]}, but must have one alone"
 
 
+def prepositions(files: Sequence[Source]) -> Iterator[str]:
+    """Yield the entries of docstrings that begin with a preposition: read alone, such a text does not say what the parameter is."""
+    for source in files:
+        lines = source.text.split("\n")
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or ast.get_docstring(node) is None:
+                continue
+            indent: int | None = None  # of the entries, inside of a section
+            for number in range(node.body[0].lineno, (node.body[0].end_lineno or node.body[0].lineno) + 1):
+                line = lines[number - 1]
+                if heading := re.fullmatch(r"( *)(Args|Attributes):", line):
+                    indent = len(heading[1]) + 4
+                elif not line.strip():
+                    indent = None
+                elif indent is not None and (found := re.match(rf" {{{indent}}}([\w*][\w*, ]*): ({PREPOSITIONS})\b", line, re.IGNORECASE)):
+                    yield f"{source.path}:{number}: {found[1]} begins with {found[2]!r}, but must begin with a noun or a verb"
+
+
 def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:
     """Return the names of parameters of a function, or of the fields of a class."""
     if isinstance(node, ast.ClassDef):
@@ -237,7 +256,7 @@ def faults(every: Sequence[Source]) -> list[str]:
     filled = [source for source in every if source.path.parts[0] in FILLED]
     return [
         *circles(package), *outward(package), *doubled(package), *crowded(filled), *too_long(every), *shared_lines(package),
-        *attribute_probes(package),
+        *prepositions(package), *attribute_probes(package),
     ]  # fmt: skip
 
 

@@ -120,6 +120,18 @@ def test_an_entry_is_about_one_parameter(tree: Tree) -> None:
     assert "about *a, **b, but" in "".join(checks.faults(tree({"tts/one.py": text("c: None.\n        *a, **b: Ends.")})))
 
 
+def test_an_entry_begins_with_a_noun_or_a_verb(tree: Tree) -> None:
+    def text(said: str, section: str = "Args") -> str:
+        return f'class A:\n    """A thing.\n\n    {section}:\n        a: {said}\n\n    In: of it.\n    """\n\n    a: int\n'
+
+    assert checks.faults(tree({"tts/one.py": text("The first,\n            of: all.")})) == []
+    assert checks.faults(tree({"tts/one.py": text("Index of it, or `Between`; innermost.")})) == []
+    (fault,) = checks.faults(tree({"tts/one.py": text("Of the first.")}))
+    assert fault == "tts/one.py:5: a begins with 'Of', but must begin with a noun or a verb"
+    assert "begins with 'between', but" in "".join(checks.faults(tree({"tts/one.py": text("between two.")})))
+    assert "begins with 'At', but" in "".join(checks.faults(tree({"tts/one.py": text("At least 1.", "Attributes")})))
+
+
 def test_an_allowed_file_may_be_longer(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "ALLOWED", {"tts/a.py": "a table"})
     assert not checks.faults(tree({"tts/a.py": "#\n" * (checks.FILE_LIMIT + 1)}))
