@@ -100,7 +100,9 @@ def _of_file(path: str) -> DataSet:
     if Path(path).is_dir():
         folder = DATASETS.get("repositories")
         return DataSet(
-            load=lambda *, limit=None: folder.load(path=path, limit=limit), source=f"{folder.source}: {path}", licence=folder.licence
+            load=lambda *, limit=None, seed=None: folder.load(path=path, limit=limit, seed=seed),
+            source=f"{folder.source}: {path}",
+            licence=folder.licence,
         )
     file = DATASETS.get("file")
 

@@ -9,6 +9,7 @@ from tts.backends.workspace.backend import AgentRuns
 from tts.backends.workspace.repositories import RepositoryTask, read_tasks
 from tts.errors import ConfigError
 from tts.experiments.datasets import DataSet
+from tts.randomness import generator
 from tts.scopes import ALLOW_COMMANDS, commands_allowed
 from tts.tasks.patch import PatchTask
 from tts.types import Problem
@@ -18,12 +19,13 @@ _REFERENCE = "the tests of "
 _SECONDS = 120.0  # of the tests of a patch, which may never end
 
 
-def load(*, path: str = "", limit: int | None = None) -> list[Problem]:
+def load(*, path: str = "", limit: int | None = None, seed: int | None = None) -> list[Problem]:
     """Return the tasks of a folder as problems.
 
     Args:
         path: The folder.
         limit: The most problems; None: all.
+        seed: Draws their order, and so which of them a limit takes; None: by name.
 
     Raises:
         ConfigError: A task is not valid, or nobody allowed the commands of its tests.
@@ -32,6 +34,8 @@ def load(*, path: str = "", limit: int | None = None) -> list[Problem]:
         raise ConfigError("path is missing, but must be a folder with tasks", hint="name the folder as the data set")
     tasks = read_tasks(path)
     _check_allowed(path, tasks[0])
+    if seed is not None:
+        tasks = [tasks[number] for number in generator(seed, "repositories").permutation(len(tasks))]
     place = f"{__name__}:{RepositoryPatches.__name__}"
     return [Problem(task.prompt, answer=f"{_REFERENCE}{task.folder}", id=task.name, task=place) for task in tasks[:limit]]
 
