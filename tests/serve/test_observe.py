@@ -69,7 +69,7 @@ def test_the_events_of_a_search_that_is_over_are_its_nodes_and_its_end(client):
     assert (nodes[0], end[0]) == ("event: nodes", "event: end")
     assert json.loads(end[1]) == {"state": "done", "answer": reply["answer"]}
     kept_nodes = kept(gateway, reply["search"]).json()["trace"]["nodes"]
-    assert json.loads(nodes[1]) == [{"thought": 0, "outcomes": {}, **node} for node in kept_nodes]
+    assert json.loads(nodes[1]) == [{"thought": 0, "outcomes": {}, "notes": {}, **node} for node in kept_nodes]
 
 
 def test_a_trace_is_not_kept_where_the_request_says_so(client):
@@ -214,7 +214,7 @@ def test_events_show_the_tree_as_it_grows(tmp_path: Path):
         assert end["state"] == "done"
         nodes = {node["node"]: node for part in seen["nodes"] for node in part}
         trace = http.get(f"{url_of(server)}/searches/{number}/trace").json()["trace"]
-        assert nodes == {node["node"]: {"thought": 0, "outcomes": {}, **node} for node in trace["nodes"]}
+        assert nodes == {node["node"]: {"thought": 0, "outcomes": {}, "notes": {}, **node} for node in trace["nodes"]}
         assert seen["spend"][-1]["tokens"] <= trace["usage"]["generated_tokens"]
 
 

@@ -19,6 +19,7 @@ pytest.importorskip("yaml", reason="the extra serve is not installed")
 import tts
 from tests.backends.workspace.agents import make_repository
 from tests.serve.leases.models import Scripted, check_ledger, talker
+from tests.support.guard import LIMIT_S
 from tts.serve.leases.door import ModelDoor
 
 VOTE = "best_of_n(n=3) | majority"
@@ -189,7 +190,7 @@ CHAT = {"model": "scripted", "messages": [{"role": "user", "content": "Hello"}]}
 
 def ask(lease, path: str = "/v1/chat/completions", body: dict | None = None, key: str | None = None) -> httpx.Response:
     headers = {"authorization": f"Bearer {lease.key if key is None else key}"}
-    return httpx.post(lease.url + path, json=CHAT if body is None else body, headers=headers, timeout=60)
+    return httpx.post(lease.url + path, json=CHAT if body is None else body, headers=headers, timeout=LIMIT_S)
 
 
 def test_a_key_is_of_no_use_after_its_row_and_there_is_no_other(door):
@@ -290,7 +291,7 @@ def test_the_gateway_of_a_forgotten_workspace_ends(repo, tmp_path):
     (thread,) = (one for one in threading.enumerate() if one.name == "tts-leases")
     del workspace
     gc.collect()
-    thread.join(60)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
 
 
