@@ -349,7 +349,8 @@ class Study(Replayable):
             scale: The scale of x: "log", "linear" or "auto".
             bands: Whether to draw 95 % intervals over problems.
             front: Whether to mark the Pareto front.
-            ax: Axes of matplotlib to draw in, for figures of your own.
+            ax: Axes of matplotlib to draw in, for figures of your own. The legend stands beside them, which makes a saved file wider;
+                `legend="inside"` or "below" keeps its width.
             look: Style, labels, size, xlabel, ylabel, xlim, ylim, legend and single_column, as in `tts.experiments.output.look.Look`.
 
         A strategy keeps its colour in all figures of a project: the file `styles.json` beside the store has their numbers.

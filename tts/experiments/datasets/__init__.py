@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from os.path import isdir
 from typing import Any, cast
 
 from tts.errors import ConfigError, TTSError, shown, unknown_name
@@ -73,7 +73,7 @@ FILES = (".jsonl", ".csv", ".parquet")  # endings of names that are files
 
 def is_file(name: str) -> bool:
     """Whether the name of a data set is that of a file, or of a folder of repositories."""
-    return name not in DATASETS and (name.endswith(FILES) or Path(name).is_dir())
+    return (name.endswith(FILES) or isdir(name)) and name not in DATASETS  # noqa: PTH112 - a path may be refused
 
 
 def get(name: str) -> DataSet:
@@ -97,7 +97,7 @@ def get(name: str) -> DataSet:
 
 def _of_file(path: str) -> DataSet:
     """Return the data set "file" with its path, or that of a folder of repositories."""
-    if Path(path).is_dir():
+    if isdir(path):  # noqa: PTH112 - as above
         folder = DATASETS.get("repositories")
         return DataSet(
             load=lambda *, limit=None, seed=None: folder.load(path=path, limit=limit, seed=seed),

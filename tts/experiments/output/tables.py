@@ -150,6 +150,7 @@ def as_latex(rows: Rows, titles: Sequence[str] = ()) -> str:
     head, *rest = [f"{' & '.join(cells)} \\\\" for cells in body]
     sides = "".join("l" if title in _LEFT else "r" for title in varied)
     facts = [f"% {title}: {value}" for title, value in same.items()]
+    facts += ["% tokens, FLOPs, dollars and seconds: sums over the runs of a row"] if isinstance(rows[0], TableRow) else []
     facts += [f"% left out, unless columns are named: {', '.join(left_out)}"] if left_out else []
     lines = [*facts, rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule", *rest, r"\bottomrule", r"\end{tabular}"]
     return "\n".join(lines) + "\n"
