@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random  # noqa: TID251 - moments at which processes are killed
 import signal
 import subprocess
@@ -327,7 +328,7 @@ while True:
 @pytest.mark.parametrize("moments", [3, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_killed_search_leaves_the_repository_as_it_was_and_no_agent(repo, tmp_path, monkeypatch, moments):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    before, random_, mark, own = snapshot(repo), random.Random(46), "86413", str(tmp_path / "own")
+    before, random_, mark, own = snapshot(repo), random.Random(46), f"86413.{os.getpid()}", str(tmp_path / "own")
     agent = script(tmp_path / "own", f"git stash -u; echo $TTS_SEED > a; setsid sleep {mark} & sleep 0.0$((TTS_SEED % 9))")
     for _ in range(moments):
         process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(repo), agent], stdout=subprocess.PIPE)
