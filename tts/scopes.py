@@ -168,8 +168,8 @@ def file_scope() -> Scope:
     return EVERYTHING if os.environ.get(TRUST_PLACES) == "1" else RegisteredNames()
 
 
-def commands_allowed() -> bool:
-    """Whether commands of data sets may run: the environment variable TTS_ALLOW_COMMANDS is "1"."""
+def allows_commands() -> bool:
+    """Return whether commands of data sets may run: the environment variable TTS_ALLOW_COMMANDS is "1"."""
     return os.environ.get(ALLOW_COMMANDS) == "1"
 
 

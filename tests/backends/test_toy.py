@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import tts
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage, ToyTokenizer, read_sum
@@ -56,3 +57,17 @@ def test_a_sum_inside_of_a_larger_expression_is_refused(text: str):
 )
 def test_a_sum_between_other_signs_is_read(text: str):
     assert read_sum(text) == (3, (4,))
+
+
+@pytest.mark.parametrize("name", ["toy", "toy-thinking"])
+def test_prices_of_its_record_are_those_of_its_tokens(name: str) -> None:
+    found = tts.solve(
+        "3 + 4 - 2 + 9", tts.Budget(usd=0.01, samples=2), model=name, usd_in="1/M", usd_out="2/M", strategy="best_of_n(n=2) | best",
+        verifier="toy(error=0.1)", task="arithmetic",
+    )  # fmt: skip
+    usage = found.usage
+    computed = usage.prompt_tokens - (usage.reused_tokens or 0)
+    assert usage.usd is not None
+    assert usage.usd >= (computed + 2 * usage.generated_tokens) / 1e6
+    assert usage.usd <= 0.01
+    assert tts.solve("3 + 4", tts.Budget(samples=1), model=name, task="arithmetic").usage.usd is None

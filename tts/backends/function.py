@@ -88,7 +88,7 @@ class _Handle:
     carry: str
 
 
-class _Rows(TaskRows):
+class _FunctionRows(TaskRows):
     """Rows that end as soon as they are cancelled; later results of the function are dropped.
 
     `asked`: rows that the function was called for. `tasks`: those that await an asynchronous function.
@@ -141,8 +141,8 @@ class FunctionBackend(Backend):
             )
         self._fn = fn
         self._concurrency = concurrency
-        self._waiting: deque[tuple[_Rows, int]] = deque()
-        self._tasks: dict[asyncio.Task[None], _Rows] = {}
+        self._waiting: deque[tuple[_FunctionRows, int]] = deque()
+        self._tasks: dict[asyncio.Task[None], _FunctionRows] = {}
         self._closed = False
         self._continues = True
         self.caps = dataclasses.replace(type(self).caps, thoughts=thoughts is not None)
@@ -160,7 +160,7 @@ class FunctionBackend(Backend):
         """
         if self._closed:
             raise closed_error()
-        rows = _Rows(request, self.counters)
+        rows = _FunctionRows(request, self.counters)
         self._waiting.extend((rows, index) for index in range(len(request.rows)))
         self._start()
         return rows
@@ -178,7 +178,7 @@ class FunctionBackend(Backend):
         del self._tasks[task]
         self._start()
 
-    async def _row(self, rows: _Rows, index: int) -> None:
+    async def _row(self, rows: _FunctionRows, index: int) -> None:
         if not rows.waits(index):
             return
         row, handle = rows.request.rows[index], rows.request.handle
@@ -198,7 +198,7 @@ class FunctionBackend(Backend):
             sample = Sample("", (), (), "error", None, row.max_tokens, estimated=True, error=error)
         rows.settle(index, sample)
 
-    async def _said(self, rows: _Rows, index: int) -> Any:
+    async def _said(self, rows: _FunctionRows, index: int) -> Any:
         request, row = rows.request, rows.request.rows[index]
         stop = ends_of(request.stop)
         text = request.handle.text + request.handle.carry

@@ -188,14 +188,14 @@ def patch(  # noqa: PLR0913 - the options of the command
     from tts.verifiers.patch_tests import PatchTests
 
     _check_patch_options(prompt, repo, tests, hidden, demo=demo, apply=apply)
+    if trace is not None:
+        check_path(trace)
     settings = settings_of(model_option, key_from=key_from)
     called = None if model is None and url is None and not settings else named_model(model, url, settings)
     limits = parse_budget(f"samples={n}" + ("" if budget is None else f",{budget}"))
-    if trace is not None:
-        check_path(trace)
     suite = "pytest -q" if demo else tests
     verifier = None if suite is None else PatchTests(command=suite, hidden=None if hidden is None else str(hidden))
-    plan = f"best_of_n(n={n}) | {'majority' if verifier is None else 'best'}"
+    role, plan = ("none", f"best_of_n(n={n}) | majority") if verifier is None else (verifier, f"best_of_n(n={n}) | best")
     chosen: list[Solution] = []
     with (
         _repository(repo, demo=demo) as folder,
@@ -205,7 +205,6 @@ def patch(  # noqa: PLR0913 - the options of the command
             warn(f"{len(workspace.store.untracked)} untracked files are left out, such as {one_visible_line(name)}")
 
         def search(on_event: Callable[[Event], None] | None) -> Solution:
-            role = "none" if verifier is None else verifier
             with Solver(workspace, role, strategy=plan, budget=limits, on_event=on_event) as solver:
                 return solver.solve(prompt or _DEMO_PROMPT, limits, seed=seed)
 

@@ -338,8 +338,7 @@ class Study(Replayable):
 
         Args:
             path: Ends in .png, .svg or .pdf; None with `ax`: nothing is written.
-            x: The cost: tokens, samples, generated_tokens, verifier_tokens, flops, seconds, work_seconds, usd or
-                kv_bytes, each of one problem.
+            x: The cost of one problem: tokens, samples, generated_tokens, verifier_tokens, flops, seconds, work_seconds, usd or kv_bytes.
             replayed: More curves, from `replay`.
             baseline: A strategy that the others are compared with.
             by_group: A panel for each group of problems.

@@ -26,7 +26,7 @@ class Difference:
     """What a first strategy has over a second on the same problems.
 
     Args:
-        mean: The mean of first - second over problems, with its interval; num: problems.
+        mean: The mean of first - second over problems, with its interval. Its `num` counts problems.
         p: Probability of a mean as far from 0, if it made no difference which strategy is which; NaN without
             problems.
         first_better: Problems on which the first is better.

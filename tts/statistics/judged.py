@@ -66,7 +66,7 @@ class CorrectedMean:
     """The accuracy of what a judge scored, corrected by checked verdicts.
 
     Args:
-        mean: The mean with the interval of the normal law; num: checked ones.
+        mean: The mean with the interval of the normal law. Its `num` counts checked verdicts.
         error: Standard error.
         weight: What the judge's scores count, in [0, 1]; 0: checked verdicts alone.
         judged: The mean of all the judge's scores, without correction.

@@ -27,7 +27,8 @@ class MeanWithError:
     """A mean and its standard error.
 
     Args:
-        mean: The mean with the interval of Student's law with one degree of freedom fewer than clusters; num: clusters.
+        mean: The mean with the interval of Student's law with one degree of freedom fewer than clusters.
+            Its `num` counts clusters.
         error: Standard error, NaN with fewer than two clusters.
         p: Probability of a mean as far from 0 if the true one is 0, by the same law.
     """

@@ -146,8 +146,7 @@ def pass_layers(
     queries, read = np.empty((heads, rows, group, size), np.float32), np.empty((rows, heads, group, size), np.float32)
     gated = np.empty((rows, feed), np.float32)
     joined, both = np.empty((rows, _outputs(stack.qkv)), np.float32), np.empty((rows, _outputs(stack.gate_up)), np.float32)
-    moved = np.empty((rows, _outputs(stack.out)), np.float32)
-    at = _now()
+    moved, at = np.empty((rows, _outputs(stack.out)), np.float32), _now()
     for layer in range(stack.qkv.shape[0]):
         layers.add_norm(hidden, change, stack.attention_norm[layer], eps, normed, 0, rows)
         at = _count(ticks, OTHER, at)

@@ -40,7 +40,7 @@ from tts.backends.toy.language import (
 )
 from tts.budget.budget import Rates
 from tts.errors import CapabilityError, ConfigError
-from tts.models.registry import ModelRecord, refuse_url
+from tts.models.registry import ModelRecord, rates, refuse_url
 from tts.randomness import uniform
 from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Prompt, prompt_text
@@ -53,6 +53,7 @@ class ToyBackend(Backend):
 
     Args:
         language: The distribution of its texts.
+        prices: What its tokens cost beside two FLOPs each; None: nothing is known of it.
     """
 
     name = "toy"
@@ -70,14 +71,18 @@ class ToyBackend(Backend):
     )
     kv_bytes_per_token = 1
 
-    def __init__(self, language: ToyLanguage | None = None) -> None:
+    def __init__(self, language: ToyLanguage | None = None, prices: Rates | None = None) -> None:
         self.language = language or ToyLanguage()
+        if prices is not None:
+            self.rates = dataclasses.replace(prices, flops=type(self).rates.flops)
+            heads = {name: dataclasses.replace(head, rates=self.rates) for name, head in (self.metadata.value_heads or {}).items()}
+            self.metadata = dataclasses.replace(self.metadata, value_heads=MappingProxyType(heads))
         self.identity = f"toy {self.language}"
         self._queue = BatchQueue(self._execute, self._fail, threaded=False)
         self._edges: dict[tuple[Sampling, int | str], _Edges] = {}
         if self.language.thoughts:
             self.caps = dataclasses.replace(type(self).caps, thoughts=True)
-            self.metadata = dataclasses.replace(type(self).metadata, thoughts=ThoughtMarks(OPEN, CLOSE))
+            self.metadata = dataclasses.replace(self.metadata, thoughts=ThoughtMarks(OPEN, CLOSE))
 
     @classmethod
     def from_record(cls, record: ModelRecord, *, thoughts: int = 0) -> ToyBackend:
@@ -97,7 +102,7 @@ class ToyBackend(Backend):
                 f"the backend is 'toy', which runs its own language only, but the model is {record.name!r}",
                 hint="leave the backend out: the model's record names one",
             )
-        return cls(ToyLanguage(thoughts=bool(thoughts)))
+        return cls(ToyLanguage(thoughts=bool(thoughts)), rates(record))
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Parse sums."""

@@ -47,7 +47,7 @@ class WorkspaceHandle:
     session: bytes = b""
 
 
-class _Rows(TaskRows):
+class _AgentRows(TaskRows):
     """Rows whose agents are stopped as soon as the rows are cancelled or have failed; each row ends when its agent has."""
 
     __slots__ = ("begun", "lock", "processes")
@@ -141,8 +141,8 @@ class AgentRuns(Backend):
         self._door = door
         self._jobs = jobs
         self._suites = SuiteRunner(self.store)
-        self._waiting: deque[tuple[_Rows, int]] = deque()
-        self._running: dict[asyncio.Task[None], _Rows] = {}
+        self._waiting: deque[tuple[_AgentRows, int]] = deque()
+        self._running: dict[asyncio.Task[None], _AgentRows] = {}
         self._live: set[WorkspaceHandle] = set()
         self._closed = False
         self._remove = weakref.finalize(self, _close, self.store, door, os.getpid())
@@ -184,7 +184,7 @@ class AgentRuns(Backend):
         """
         if self._closed:
             raise closed_error()
-        rows = _Rows(request, self.counters)
+        rows = _AgentRows(request, self.counters)
         self._waiting.extend((rows, index) for index in range(len(request.rows)))
         self._start()
         return rows
@@ -255,7 +255,7 @@ class AgentRuns(Backend):
         del self._running[task]
         self._start()
 
-    async def _row(self, rows: _Rows, index: int) -> None:
+    async def _row(self, rows: _AgentRows, index: int) -> None:
         """Run the agent for a row, and resolve it."""
         sample, usage = await in_thread(self._run, rows, index)
         if usage is not None and rows.waits(index):
@@ -269,7 +269,7 @@ class AgentRuns(Backend):
                 self.release([sample.handle])
         rows.settle(index, sample)
 
-    def _run(self, rows: _Rows, index: int) -> tuple[Sample, Usage | None]:
+    def _run(self, rows: _AgentRows, index: int) -> tuple[Sample, Usage | None]:
         """Run the agent for a row with a key of its own, and return the row, and what its calls of a model have spent.
 
         This runs in a thread of its own. After it the key is of no use.
@@ -291,7 +291,7 @@ class AgentRuns(Backend):
             sample = dataclasses.replace(sample, num_tokens=tokens, estimated=usage.estimated, seconds=usage.work_seconds)
         return sample, usage
 
-    def _run_agent(self, rows: _Rows, index: int, stream: int, loan: Loan | None) -> Sample:
+    def _run_agent(self, rows: _AgentRows, index: int, stream: int, loan: Loan | None) -> Sample:
         """Run the agent in a fork until the row ends, and return the row."""
         request, row = rows.request, rows.request.rows[index]
         run = _Run(self.store.fork(request.handle.state), request.handle.session, loan)
@@ -305,7 +305,7 @@ class AgentRuns(Backend):
         finally:
             self.store.release(run.fork, run.fork.state)
 
-    def _turn(self, rows: _Rows, run: _Run, seed: int, max_tokens: int) -> AgentTurn:
+    def _turn(self, rows: _AgentRows, run: _Run, seed: int, max_tokens: int) -> AgentTurn:
         """Run the agent's program once in the row's fork."""
         with self.store.scratch() as folder:
             files = TurnFiles(folder, rows.request.handle.prompt, run.session, run.loan)

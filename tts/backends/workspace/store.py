@@ -88,7 +88,7 @@ class StateStore:
         self._forks = itertools.count()
         self._refs = threading.Lock()
         self._kept: Counter[str] = Counter()  # how often each commit is kept: equal states are one
-        source = _Source.read(path, revision, include_changes=include_changes)
+        source = _Borrowed.read(path, revision, include_changes=include_changes)
         self.untracked = source.untracked
         head = head_of(source.top)
         stores = folder or workspaces_folder()
@@ -254,7 +254,7 @@ class StateStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _create(self, source: _Source) -> None:
+    def _create(self, source: _Borrowed) -> None:
         """Make the repository of the run. It borrows the objects of the user's, and has their excluded names."""
         self._format = source.object_format
         self._git_dir.mkdir()
@@ -265,7 +265,7 @@ class StateStore:
         _write_lines(self._git_dir / "all_binary", "* binary")
         (self.folder / "indexes").mkdir()
 
-    def _root(self, source: _Source, *, include_changes: bool) -> State:
+    def _root(self, source: _Borrowed, *, include_changes: bool) -> State:
         """Return the root: the revision, with the user's changes where they are included, or the files of a plain folder."""
         if source.commit is not None and not (include_changes and source.changed):
             root = State(source.commit, self._git("rev-parse", f"{source.commit}^{{tree}}").decode().strip())
@@ -312,7 +312,7 @@ class StateStore:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _Borrowed:
     """What a store takes from the user's folder."""
 
     top: Path
@@ -324,7 +324,7 @@ class _Source:
     untracked: tuple[str, ...]
 
     @classmethod
-    def read(cls, path: Path, revision: str, *, include_changes: bool) -> _Source:
+    def read(cls, path: Path, revision: str, *, include_changes: bool) -> _Borrowed:
         """Read a repository without a change to it, and refuse one that cannot be forked."""
 
         def ask(*arguments: str, ok: tuple[int, ...] = (0,)) -> str:

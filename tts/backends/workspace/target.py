@@ -46,7 +46,7 @@ class PatchFolder:
         try:
             if head_of(self.path) != self.head:
                 raise ConfigError(f"the patch is not applied: HEAD of {self.path} has changed since the start", hint=_BY_HAND)
-            touched = self._touched(change)
+            touched = self._files_of(change)
             now = self._files_now(touched)
             for name in touched:
                 if now.get(name) != self.files.get(name):
@@ -55,7 +55,7 @@ class PatchFolder:
         except EngineError as failure:
             raise ConfigError(f"the patch is not applied: {failure.cause}") from None
 
-    def _touched(self, change: bytes) -> list[str]:
+    def _files_of(self, change: bytes) -> list[str]:
         """Return the files that a patch changes, adds or removes."""
         counts = run_git("apply", "--numstat", "-z", "-", folder=self.path, stdin=change)
         return [os.fsdecode(line.split(b"\t", 2)[2]) for line in counts.split(b"\0") if line]

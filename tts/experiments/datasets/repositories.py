@@ -10,7 +10,7 @@ from tts.backends.workspace.repositories import RepositoryTask, read_tasks
 from tts.errors import ConfigError
 from tts.experiments.datasets import DataSet
 from tts.randomness import generator
-from tts.scopes import ALLOW_COMMANDS, commands_allowed
+from tts.scopes import ALLOW_COMMANDS, allows_commands
 from tts.tasks.patch import PatchTask
 from tts.types import Problem
 from tts.verifiers.patch_tests import PatchTests
@@ -33,7 +33,7 @@ def load(*, path: str = "", limit: int | None = None, seed: int | None = None) -
     if not path:
         raise ConfigError("path is missing, but must be a folder with tasks", hint="name the folder as the data set")
     tasks = read_tasks(path)
-    _check_allowed(path, tasks[0])
+    _check_permission(path, tasks[0])
     if seed is not None:
         tasks = [tasks[number] for number in generator(seed, 0, "repositories").permutation(len(tasks))]
     place = f"{__name__}:{RepositoryPatches.__name__}"
@@ -43,8 +43,8 @@ def load(*, path: str = "", limit: int | None = None, seed: int | None = None) -
 DATASET = DataSet(load=load, source="repositories", licence="not stated")
 
 
-def _check_allowed(folder: str, task: RepositoryTask) -> None:
-    if not commands_allowed():
+def _check_permission(folder: str, task: RepositoryTask) -> None:
+    if not allows_commands():
         raise ConfigError(
             f"the data set {folder!r} has commands, such as {task.tests!r}, which run as you",
             hint=f"read them, and allow them by --allow-commands or {ALLOW_COMMANDS}=1, best in a container",
@@ -69,7 +69,7 @@ class RepositoryPatches(PatchTask):
 
 def _passes(patch: str, folder: str) -> bool:
     task, workspace = _judge(folder)
-    _check_allowed(folder, task)
+    _check_permission(folder, task)
     hidden = None if task.hidden is None else str(task.hidden)
     return PatchTests(command=task.tests, hidden=hidden, seconds=_SECONDS).score_patch(workspace, patch).whole == 1
 

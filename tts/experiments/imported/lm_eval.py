@@ -61,7 +61,7 @@ def read_lm_eval(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
     Raises:
         ConfigError: a line is of another form, has no sampled texts, or no line is of the filter or has the metric.
     """
-    reader = _Reader(file, source, facts)
+    reader = _LogReader(file, source, facts)
     for place, row in read_json_rows(file):
         where = f"{file.name}, {place}"
         if isinstance(row, BadRow):
@@ -73,7 +73,7 @@ def read_lm_eval(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
     reader.check()
 
 
-class _Reader:
+class _LogReader:
     """Reads the lines of one file: those of one filter, with the verdicts of one metric."""
 
     def __init__(self, file: Path, source: Source, facts: SourceFacts) -> None:

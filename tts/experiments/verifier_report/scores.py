@@ -92,7 +92,7 @@ class CollectedScores(NamedTuple):
     passed_over: dict[str, int]
 
 
-class _Source(NamedTuple):
+class _ScoreSource(NamedTuple):
     """Candidates that were drawn together. pool: None: a search drew them."""
 
     cell: Cell
@@ -103,7 +103,7 @@ class _Source(NamedTuple):
 
 @dataclass
 class _ScoreColumns:
-    sources: list[_Source] = field(default_factory=list[_Source])
+    sources: list[_ScoreSource] = field(default_factory=list[_ScoreSource])
     rows: list[tuple[float, tuple[float, ...], bool, bool, int, int, tuple[str, int]]] = field(default_factory=list)
     problems: dict[str, int] = field(default_factory=dict[str, int])
     unasked: int = 0
@@ -143,7 +143,7 @@ def collect_scores(results: Iterable[Result], *, aggregate: str = "last", role: 
     return CollectedScores(scored, passed_over)
 
 
-def _sources(results: Sequence[Result]) -> tuple[list[_Source], dict[str, int]]:
+def _sources(results: Sequence[Result]) -> tuple[list[_ScoreSource], dict[str, int]]:
     """Return the pools, if there are any, else the candidates of searches."""
     recorded = [result for result in results if result.drawn is not None and result.error is None]
     if not recorded:
@@ -155,12 +155,12 @@ def _sources(results: Sequence[Result]) -> tuple[list[_Source], dict[str, int]]:
         found = pools_of(results)
     except ConfigError:  # there is none
         searches = [(result.cell, result.drawn or ()) for result in recorded]
-        sources = [_Source(cell, f"{cell.strategy} within {Budget(**dict(cell.budget))}", drawn, None) for cell, drawn in searches]  # pyright: ignore[reportArgumentType]
+        sources = [_ScoreSource(cell, f"{cell.strategy} within {Budget(**dict(cell.budget))}", drawn, None) for cell, drawn in searches]  # pyright: ignore[reportArgumentType]
         return sources, {"failed or did not record their candidates": missing} if (missing := len(results) - len(recorded)) else {}
-    return [_Source(pool.cell, str(pool.law), pool.drawn, pool) for pool in found.pools], dict(found.passed_over)
+    return [_ScoreSource(pool.cell, str(pool.law), pool.drawn, pool) for pool in found.pools], dict(found.passed_over)
 
 
-def _add(columns: _ScoreColumns, source: _Source, role: str, aggregate: str) -> None:
+def _add(columns: _ScoreColumns, source: _ScoreSource, role: str, aggregate: str) -> None:
     columns.sources.append(source)
     for place, drawn in enumerate(source.drawn):
         if drawn.right is None:

@@ -97,7 +97,7 @@ def parse(written: str) -> Expression:
     Raises:
         ConfigError: the text is no expression of whole numbers with + - * and parentheses, or a huge one; the message names the place.
     """
-    return _Reader(" ".join(written.translate(_SIGNS).split())).read()  # as it is shown, so that places are those that are seen
+    return _ExpressionReader(" ".join(written.translate(_SIGNS).split())).read()  # as it is shown, so that places are those that are seen
 
 
 def parsed(written: str) -> Expression | None:
@@ -108,7 +108,7 @@ def parsed(written: str) -> Expression | None:
         return None
 
 
-class _Reader:
+class _ExpressionReader:
     """Reads one expression by recursive descent: sums of products of signed numbers and parentheses."""
 
     def __init__(self, written: str) -> None:
