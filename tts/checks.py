@@ -303,3 +303,17 @@ def checked_prompt(given: Any) -> Prompt:
 
 
 _MESSAGES = 'a message is {"role": "user", "content": "…"}'
+
+
+def without_duplicates(what: str, values: list[Any], hint: str = "leave one out") -> list[Any]:
+    """Return values unchanged.
+
+    Raises:
+        ConfigError: a value is there twice; the text names it.
+    """
+    seen: set[str] = set()
+    for value in values:
+        if repr(value) in seen:
+            raise ConfigError(f"{what} has {value} twice, but each may be there once", hint=hint)
+        seen.add(repr(value))
+    return values

@@ -30,9 +30,9 @@ from tts.budget.budget import WHOLE_UNITS, Budget, check_units
 from tts.checks import read_text
 from tts.errors import ConfigError, shown, unknown_name
 from tts.experiments.study.config import ModelConfig
-from tts.experiments.study.file import read_yaml
 from tts.search.plan import parse
 from tts.sections import Section
+from tts.yaml_text import read_yaml
 
 _NAME = re.compile(r"[\w./-]+")
 
@@ -390,7 +390,7 @@ def read_config(path: str | Path) -> GatewayConfig:
     path = Path(path)
     text = read_text("the configuration", path, "give the path of a YAML file")
     try:
-        data = read_yaml(text, "configuration of a gateway")
+        data = read_yaml(text, "configuration of a gateway", extra="serve")
         if not isinstance(data, dict):
             raise ConfigError("a configuration is a mapping of keys to values, such as models: {pocket: {}}")
         for name in ("keys", "store"):

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import tts
 from tests.backends.workspace.agents import git, make_repository
+from tests.support.yaml_bomb import BOMB
 from tts.backends.workspace.repositories import Repositories, read_tasks
 from tts.cli.app import app
 from tts.errors import ConfigError
@@ -123,7 +124,8 @@ def test_the_examples_are_six_tasks_whose_tests_fail():
         ("prompt: Fix it.\ntests: pytest\nhidden: link", "its hidden is 'link', but must be below the folder"),
         ("prompt: Fix it.\ntests: pytest\nhidden: none", "there is no such file or folder beside it"),
         ("[1]", "it must be keys with values"),
-        ("a: b: c", "it is no YAML"),
+        ("a: b: c", "this is no YAML at line 1"),
+        (BOMB.format("prompt"), "the YAML has more than 1,000,000 values"),
     ],
 )
 def test_a_task_that_is_not_valid_is_refused_by_its_file(tmp_path, text, line):

@@ -20,6 +20,7 @@ import tts
 from tests.backends.workspace.agents import make_repository
 from tests.serve.leases.models import Scripted, check_ledger, talker
 from tests.support.guard import LIMIT_S
+from tests.support.yaml_bomb import BOMB
 from tts.serve.leases.door import ModelDoor
 
 VOTE = "best_of_n(n=3) | majority"
@@ -376,6 +377,7 @@ def test_a_harness_with_its_own_login_counts_by_its_own_report_as_an_estimate(re
     [
         ("- a", "must be keys with values"),
         ("a: [", "is no YAML"),
+        (BOMB.format("command"), "the YAML has more than 1,000,000 values"),
         ("name: a\ncommand: [a]\ncommnd: [b]", "commnd"),
         ("name: a\ncommand: a b", "command is 'a b'"),
         ("name: a\ncommand: [a, '{prompt}', '{url}', '{key}']", r"the argument \{prompt\} alone"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.yaml_bomb import BOMB
 from tests.verifiers.reward.published import PROBLEM, STEPS, llama_tokenizer, qwen_tokenizer, sentencepiece_like
 from tts.errors import ConfigError, MissingDependency
 from tts.verifiers.reward import record as reward_record
@@ -231,7 +232,13 @@ def test_a_record_that_contradicts_itself_is_refused_by_field_and_rule(changes: 
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [("a: [", "is no YAML"), ("- 1", "is a list, but must be fields"), ("", "is a NoneType, but must be fields")]
+    ("content", "message"),
+    [
+        ("a: [", "is no YAML"),
+        (BOMB.format("name"), "the YAML has more than 1,000,000 values"),
+        ("- 1", "is a list, but must be fields"),
+        ("", "is a NoneType, but must be fields"),
+    ],
 )
 def test_a_file_that_is_no_record_is_named(content: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "odd.yaml"
@@ -242,7 +249,7 @@ def test_a_file_that_is_no_record_is_named(content: str, message: str, tmp_path:
 
 def test_without_pyyaml_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(MissingDependency, match=r"reading the record of a reward model .*pip install 'test-time-search\[engine\]'"):
+    with pytest.raises(MissingDependency, match=r"reading a record of a reward model .*pip install 'test-time-search\[engine\]'"):
         parse("name: mine", "the record")
 
 

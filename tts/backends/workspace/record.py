@@ -20,8 +20,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, field_validator, model_validator
 
-from tts.errors import ConfigError, missing_extra, shown
+from tts.errors import ConfigError, shown
 from tts.sections import Section
+from tts.yaml_text import read_yaml
 
 SUFFIXES: Final = (".yaml", ".yml")
 FIELDS: Final = ("prompt", "prompt_file", "url", "key", "model", "report_file", "home")
@@ -150,20 +151,19 @@ def find_record(name: str) -> HarnessRecord | None:
         return None
     try:
         with Path(name).expanduser().open("rb") as file:
-            return _parse(file.read(_MOST_BYTES), f"the record {name!r}")
+            text = file.read(_MOST_BYTES + 1)
     except OSError as failure:
         raise ConfigError(f"agent is {name!r}, a record that cannot be read: {failure.strerror}", hint="give the path of a file") from None
+    if len(text) > _MOST_BYTES:
+        raise ConfigError(f"the record {name!r} has more than {_MOST_BYTES >> 10} KiB", hint="give the path of a record")
+    return _parse(text, f"the record {name!r}")
 
 
 def _parse(text: bytes, what: str) -> HarnessRecord:
     try:
-        import yaml
-    except ModuleNotFoundError:
-        raise missing_extra("pyyaml", "serve", "reading the record of a harness") from None
-    try:
-        data: Any = yaml.safe_load(text.decode())
-    except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as failure:
-        raise ConfigError(f"{what} is no YAML: {' '.join(str(failure).split())[:200]}") from None
+        data: Any = read_yaml(text.decode(), "record of a harness", extra="serve")
+    except (ConfigError, UnicodeDecodeError) as failure:
+        raise ConfigError(f"{what}: {failure.cause if isinstance(failure, ConfigError) else failure}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{what} is {shown(data)}, but must be keys with values", hint="name, command, environment")
     return HarnessRecord.of(data, what)

@@ -25,8 +25,9 @@ from tts.backends.metadata import BackendMetadata
 from tts.backends.workspace.agents import find_agent
 from tts.backends.workspace.backend import AgentRuns
 from tts.backends.workspace.suites import RepositorySuites
-from tts.errors import ConfigError, missing_extra, shown, unknown_name
+from tts.errors import ConfigError, shown, unknown_name
 from tts.types import Prompt, prompt_text
+from tts.yaml_text import read_yaml
 
 TASK_FILE: Final = "task.yaml"
 _MOST_BYTES: Final = 1 << 20
@@ -121,14 +122,11 @@ def _read_task(file: Path) -> RepositoryTask:
 
 def _read_yaml(file: Path) -> Mapping[str, Any]:
     try:
-        import yaml
-    except ImportError:
-        raise missing_extra("pyyaml", "experiments", f"reading {TASK_FILE}") from None
-    try:
-        text = file.read_bytes()[: _MOST_BYTES + 1].decode("utf-8")
-        told: Any = yaml.safe_load(text) if len(text) <= _MOST_BYTES else None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as failure:
-        raise ConfigError(f"{file}: it is no YAML: {' '.join(str(failure).split())}") from None
+        with file.open("rb") as opened:
+            text = opened.read(_MOST_BYTES + 1)
+        told: Any = read_yaml(text.decode(), "task of a repository") if len(text) <= _MOST_BYTES else None
+    except (OSError, UnicodeDecodeError, ConfigError) as failure:
+        raise ConfigError(f"{file}: {failure.cause if isinstance(failure, ConfigError) else failure}") from None
     if not isinstance(told, dict):
         raise ConfigError(f"{file}: it must be keys with values, at most {_MOST_BYTES >> 20} MiB", hint="such as prompt: Fix leap.py")
     return cast("dict[str, Any]", told)

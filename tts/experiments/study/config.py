@@ -23,6 +23,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget, check_units
+from tts.checks import without_duplicates
 from tts.errors import ConfigError, shown, unknown_name
 from tts.experiments import datasets
 from tts.models import registry
@@ -325,17 +326,3 @@ def _swept(budget: Any) -> list[dict[str, float]]:
     if (count := math.prod(map(len, sweeps))) > _MOST_BUDGETS:
         raise ConfigError(f"a budget has {count:,} combinations of limits, but may have {_MOST_BUDGETS:,}", hint="sweep fewer values")
     return [Budget(**dict(zip(budget, values, strict=True))).limits for values in itertools.product(*sweeps)]
-
-
-def without_duplicates(what: str, values: list[Any], hint: str = "leave one out") -> list[Any]:
-    """Return values unchanged.
-
-    Raises:
-        ConfigError: a value is there twice; the text names it.
-    """
-    seen: set[str] = set()
-    for value in values:
-        if repr(value) in seen:
-            raise ConfigError(f"{what} has {value} twice, but each may be there once", hint=hint)
-        seen.add(repr(value))
-    return values

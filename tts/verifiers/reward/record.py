@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tts.budget.budget import Rates
-from tts.errors import ConfigError, missing_extra, unknown_name
+from tts.errors import ConfigError, unknown_name
+from tts.yaml_text import read_yaml
 
 SUFFIX = ".yaml"
 Text = Annotated[str, Field(min_length=1)]
@@ -227,13 +228,9 @@ def parse(text: str, what: str) -> RewardRecord:
         ConfigError: the text is not a valid record.
     """
     try:
-        import yaml
-    except ModuleNotFoundError:
-        raise missing_extra("pyyaml", "engine", "reading the record of a reward model") from None
-    try:
-        data: Any = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as failure:
-        raise ConfigError(f"{what} is no YAML: {' '.join(str(failure).split())}") from None
+        data = read_yaml(text, "record of a reward model", extra="engine")
+    except ConfigError as failure:
+        raise ConfigError(f"{what}: {failure.cause}", hint=failure.hint) from None
     if not isinstance(data, dict):
         raise ConfigError(
             f"{what} is a {type(data).__name__}, but must be fields with values", hint="see the records in tts/verifiers/reward/records/"
