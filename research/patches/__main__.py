@@ -1,6 +1,6 @@
 """Compare beam search over the turns of the toy agent with independent runs, and write `patches.md`.
 
-    python -m research.patches [--runs 48] [--seeds 3] [--sizes 4 8] [--limit 6] [--store FILE] [--out FILE]
+    python -m research.patches [--runs 48] [--seeds 3] [--sizes 4 8] [--limit 6] [--store FILE] [--out FOLDER]
 
 Independent runs are drawn once for each repository. What `best_of_n | best` solves with k of them is the exact mean over all k of these
 runs. Beam search runs at each size with each seed. Both choose by the share of visible tests that pass. A repository is solved if all of
@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[4, 8], help="of beam search")
     parser.add_argument("--limit", type=int, default=6, help="repositories, the first ones")
     parser.add_argument("--store", type=Path, default=Path(".tts/patches.sqlite"))
-    parser.add_argument("--out", type=Path, default=Path("docs", "results", "patches.md"))
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "docs/results")
     options = parser.parse_args()
     options.store.parent.mkdir(parents=True, exist_ok=True)
     refuse_mixture(options.store)
@@ -198,8 +198,9 @@ def main() -> None:
         tokens = np.array([[one.usage.generated_tokens for one in by_name[name]] for name in names], np.float64)
         rows.append(compare(size, right, tokens, runs))
     sizes = " ".join(map(str, options.sizes))
-    command = f"python -m research.patches --runs {options.runs} --seeds {options.seeds} --sizes {sizes}"
-    options.out.write_text("\n".join(page(rows, runs, names, command, options.seeds)) + "\n", encoding="utf-8")
+    limit = "" if options.limit == parser.get_default("limit") else f" --limit {options.limit}"
+    command = f"python -m research.patches --runs {options.runs} --seeds {options.seeds} --sizes {sizes}{limit}"
+    (options.out / "patches.md").write_text("\n".join(page(rows, runs, names, command, options.seeds)) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

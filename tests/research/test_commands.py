@@ -57,6 +57,16 @@ def test_the_allocator_on_the_toy_has_a_row_for_each_policy(tmp_path: Path, monk
 
 
 @pytest.mark.slow
+def test_searches_over_turns_of_an_agent_have_a_row_for_each_size(tmp_path: Path) -> None:
+    small = ("--runs", "2", "--seeds", "1", "--sizes", "4", "8", "--limit", "2")
+    started("research.patches", *small, "--store", str(tmp_path / "store.sqlite"), "--out", str(tmp_path))
+    page = (tmp_path / "patches.md").read_text(encoding="utf-8")
+    assert "Made by `python -m research.patches --runs 2 --seeds 1 --sizes 4 8 --limit 2`" in page
+    assert [size for size in ("4", "8") if f"| `beam(n={size}) \\| best` |" in page] == ["4", "8"]
+    assert "| 2 | " in page.partition("## Independent runs")[2]
+
+
+@pytest.mark.slow
 def test_the_allocator_on_the_pair_has_its_page_and_figures(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")

@@ -16,7 +16,7 @@ from tests.support.guard import LIMIT_S, within
 from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, TTSError
-from tts.models.registry import ModelRecord, rates
+from tts.models.registry import ModelRecord
 from tts.search.ends import END, SearchEnded
 from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
@@ -346,15 +346,13 @@ def test_a_wrong_option_gets_a_hint(wrong: dict[str, Any], hint: str):
         tts.solve("1 + 1", 90, model="toy", **wrong)
 
 
-class PricedToy(ToyBackend):
-    """The toy, with the prices of its record."""
+class UnpricedToy(ToyBackend):
+    """The toy, without the prices of its record."""
 
     @classmethod
-    def from_record(cls, record: ModelRecord, *arguments: Any, **options: Any) -> PricedToy:
-        del arguments, options
-        made = cls()
-        made.rates = dataclasses.replace(rates(record), flops=2)
-        return made
+    def from_record(cls, record: ModelRecord, *arguments: Any, **options: Any) -> UnpricedToy:
+        del record, arguments, options
+        return cls()
 
 
 def test_python_takes_what_the_command_line_takes():
@@ -363,8 +361,7 @@ def test_python_takes_what_the_command_line_takes():
     assert tts.solve(sum_, {"tokens": 400}, temperature=0, max_tokens=7, **options).text == greedy.text
     assert tts.solve(sum_, 400, sampling=tts.Sampling(temperature=0), max_tokens=7, **options).text == greedy.text
     assert [one.text for one in tts.solve_many([sum_], each={"tokens": 400}, temperature=0, max_tokens=7, **options)] == [greedy.text]
-    place = f"{__name__}:PricedToy"
-    usage = tts.solve(sum_, {"tokens": 400, "usd": 1}, usd_in="1/M", usd_out="2/M", backend=place, **options).usage
+    usage = tts.solve(sum_, {"tokens": 400, "usd": 1}, usd_in="1/M", usd_out="2/M", **options).usage
     assert usage.usd == pytest.approx((usage.prompt_tokens + (usage.reused_tokens or 0) + 2 * usage.generated_tokens) / 1e6)
     assert usage.usd > 0
 
@@ -372,7 +369,7 @@ def test_python_takes_what_the_command_line_takes():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"usd_in": "0.15/M"}, "usd_in is '0.15/M', but the model 'toy' takes no prices"),
+        ({"usd_in": "0.15/M", "backend": f"{__name__}:UnpricedToy"}, "usd_in is .* a million tokens, but the model 'toy' takes no prices"),
         ({"usd_in": 0.15}, "usd_in of model 'toy' is 0.15, a price without a unit"),
         ({"temperature": -1}, "temperature is -1"),
         ({"max_tokens": 0}, "max_tokens is 0"),

@@ -114,13 +114,6 @@ def with_prices(model: Backend | ModelRecord, **prices: str | None) -> Backend |
     return registry.with_settings(model, given) if given and isinstance(model, ModelRecord) else model
 
 
-def check_priced(backend: Backend, **prices: str | None) -> None:
-    """Raise ConfigError where prices were given for a model whose backend has none."""
-    for name, price in prices.items():
-        if price is not None and getattr(backend.rates, name) is None:
-            raise ConfigError(f"{name} is {shown(price)}, but the model {backend.name!r} takes no prices", hint=f"leave {name} out")
-
-
 def _with_name(record: ModelRecord) -> ModelRecord:
     """Return a record under the name of the only model that its server has, where it has no name of its own.
 
@@ -236,7 +229,7 @@ class Once(Generic[Key, Value]):
 def _load(record: ModelRecord, probe_s: float | None = None) -> Backend:
     found = BACKENDS.get(record.backend)
     if not isinstance(found, type):  # a function that writes text, named by its place
-        return FunctionBackend(found)
+        return _check_made(FunctionBackend(found), record)
     load: Any = getattr(found, "from_record", None)
     if load is None:
         raise ConfigError(
@@ -247,9 +240,9 @@ def _load(record: ModelRecord, probe_s: float | None = None) -> Backend:
     if probe_s is not None and record.backend == registry.SERVER:
         options["probe_s"] = min(probe_s, float(options.get("probe_s", probe_s)))
     if not options:
-        return _checked(load(record), record)
+        return _check_made(load(record), record)
     try:
-        return _checked(load(record, **options), record)
+        return _check_made(load(record, **options), record)
     except TypeError as failure:
         if (unknown := _unknown_option(load, record)) is not None:
             raise unknown from None
@@ -269,8 +262,16 @@ def _unknown_option(load: Callable[..., Any], record: ModelRecord) -> ConfigErro
     return next((unknown_name(f"option of the backend {record.backend!r}", name, {*known, *fields}) for name in unknown), None)
 
 
-def _checked(made: Any, record: ModelRecord) -> Backend:
+def _check_made(made: Any, record: ModelRecord) -> Backend:
+    """Return the backend of a record.
+
+    Raises:
+        ConfigError: It is no backend, or has no prices where its record has them.
+    """
     check_part(made, Backend, f"what {record.backend}.from_record returned", "open")
+    for name in ("usd_in", "usd_out"):
+        if (price := getattr(record, name)) is not None and getattr(made.rates, name) is None:
+            raise ConfigError(f"{name} is {price} a million tokens, but the model {made.name!r} takes no prices", hint=f"leave {name} out")
     return made
 
 

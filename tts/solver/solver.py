@@ -34,7 +34,6 @@ from tts.solver.model_cache import (
     ModelCache,
     VerifierLike,
     VerifierRoles,
-    check_priced,
     made,
     own_verifier,
     resolve,
@@ -156,7 +155,6 @@ class Solver(HintsKeywords):
         limits = None if budget is None else read_limits(budget)
         seconds = None if limits is None else _first_seconds(limits, records)
         backends = self._cache.backends(self._models, None if seconds is None else seconds / 2 / len(roles))
-        check_priced(backends["policy"], usd_in=usd_in, usd_out=usd_out)
         self._began = began if records and seconds is not None and not isinstance(limits, Account) else None
         self._scorers = VerifierRoles(scorers, self._models, backends)
         self._described = None if scorers is None else {role: described(verifier) for role, verifier in scorers.items()}

@@ -48,12 +48,15 @@ from tts.types import Prompt, prompt_text
 _Edges = tuple[tuple[float, int | str, float, float], ...]  # cumulative probability, outcome, its log-probability, and that drawn by
 
 
+_FREE = Rates()
+
+
 class ToyBackend(Backend):
     """The toy model as a backend: every capability but hidden states, exact log-probabilities, no context limit.
 
     Args:
         language: The distribution of its texts.
-        prices: What its tokens cost beside two FLOPs each; None: nothing is known of it.
+        prices: The dollars that its tokens cost, beside two FLOPs each.
     """
 
     name = "toy"
@@ -71,9 +74,9 @@ class ToyBackend(Backend):
     )
     kv_bytes_per_token = 1
 
-    def __init__(self, language: ToyLanguage | None = None, prices: Rates | None = None) -> None:
+    def __init__(self, language: ToyLanguage | None = None, prices: Rates = _FREE) -> None:
         self.language = language or ToyLanguage()
-        if prices is not None:
+        if prices != _FREE:
             self.rates = dataclasses.replace(prices, flops=type(self).rates.flops)
             heads = {name: dataclasses.replace(head, rates=self.rates) for name, head in (self.metadata.value_heads or {}).items()}
             self.metadata = dataclasses.replace(self.metadata, value_heads=MappingProxyType(heads))
