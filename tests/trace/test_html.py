@@ -286,17 +286,17 @@ def test_a_turn_of_an_agent_shows_its_patch_by_lines_and_what_its_tests_said(tmp
         node(1, 0, text=format_turn("I looked.", "", is_last=False), scores={"main": (0.0,)}, notes={"main": said}),
         node(2, 1, text=format_turn("I wrote.", patch, is_last=True), status="finished", answer=patch, candidate=0, weight=1.0),
     )
-    page = open_page(trace(turns).to_html(), tmp_path, fragment="#node=2")
+    page = open_page(trace(turns).to_html(), tmp_path, size="1280,800", fragment="#node=2")
     assert page.log == []
     assert "data-pwned" not in page.body
     shown = page.by_id("text").text
     assert shown.startswith("I wrote.")
     assert "=====" not in shown
-    lines = {kind: {element.text.strip() for element in page.of_class(kind)} for kind in ("plus", "minus", "hunk", "head")}
+    lines = {kind: {element.text.strip() for element in page.of_class(kind)} for kind in ("plus", "minus", "hunk", "file")}
     assert lines["plus"] == {f"+{ATTACK}"}
     assert lines["minus"] == {"-old"}
     assert lines["hunk"] == {"@@ -1,2 +1,2 @@"}
-    assert lines["head"] == {"diff --git a/a.py b/a.py", "--- a/a.py", "+++ b/a.py"}
-    page = open_page(trace(turns).to_html(), tmp_path, fragment="#node=1")
+    assert lines["file"] == {"diff --git a/a.py b/a.py", "--- a/a.py", "+++ b/a.py"}
+    page = open_page(trace(turns).to_html(), tmp_path, size="1280,800", fragment="#node=1")
     assert said in page.by_id("side").text
     assert "no change" in page.by_id("text").text
