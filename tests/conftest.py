@@ -13,7 +13,7 @@ import pytest
 
 NUMBERS = itertools.count()
 DOCS = (  # what users read and run besides the package: documents, examples, notebooks, pages, the commands that measure
-    "benchmarks", "research", "test_documents.py", "experiments/test_examples.py", "experiments/test_first_curve.py",
+    "benchmarks", "research", "test_documents.py", "documents", "experiments/test_examples.py", "experiments/test_first_curve.py",
     "solver/test_notebooks.py", "test_site.py", "test_gallery.py", "serve/test_docs.py", "cli/test_recorded_page.py",
     "serve/test_page.py", "trace/test_html.py", "experiments/output/test_report.py",
 )  # fmt: skip
