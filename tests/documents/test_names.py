@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,10 @@ def test_a_foreign_name_is_foreign_on_its_page_alone(index: Index) -> None:
     assert Page("page.md", text, index, frozenset({"--block-size", "sal/config.py"})).faults() == []
     wrong = ["--block-size: no command of the page has this option"]
     assert Page("page.md", text, index, frozenset({"sal/config.py"})).faults() == wrong
+
+
+def test_the_floors_are_those_that_are_enforced() -> None:
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    assert "\n```text\n" + "\n".join(layers) + "\n```\n" in page
