@@ -2,9 +2,11 @@
 
     python -m research.methods.countdown [--problems 40] [--seeds 1] [--budgets 124 248 496] [--verifiers learnt exact ...]
         [--methods majority beam ...] [--out FILE] [--figure FILE [--beside PAGE]]
+    python -m research.methods.countdown --stored PAGE --figure FILE [--verifiers learnt ...] [--methods majority ...]
 
 The exact verifier judges each line: it must be right, and the target must be reachable from it. `flipped(error=0.15)` inverts each of its
 verdicts with that probability, by the text alone. Budgets are hard limits on generated tokens. Problems are of the test split.
+With `--stored` nothing is measured: the figure shows the study of a page of `research.claims`.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ METHODS = {
 LEARNT = "reach"  # the value head of the process model for countdowns
 VERIFIERS = {"learnt": None, "exact": 0.0, "flipped 5 %": 0.05, "flipped 15 %": 0.15, "flipped 30 %": 0.3}
 BASELINES = ("majority", "best_of_n")
-_MOST_BANDS = 3  # lines of a figure whose intervals can be told apart
+_MOST_BANDS = 4  # lines of a figure whose intervals can be told apart
 NUMBERS = 4
 _STORED = re.compile(r"^\| ([\w %]+) \| (\w+) \| (\d+) \| ([\d.]+) \[([\d.]+), ([\d.]+)\] \| (\d+) \| \d+ \| (\d+) \|", re.MULTILINE)
 
@@ -238,7 +240,7 @@ def figure(made: Sequence[Row], items: Sequence[Item], seeds: int, path: Path, b
     """Draw accuracy against the FLOPs of a problem, those of the process model included, a line a method and a panel a verifier.
 
     Args:
-        made: What was measured.
+        made: What was measured; empty: the stored study is drawn alone.
         items: The problems.
         seeds: The number of seeds.
         path: The figure.
@@ -271,7 +273,7 @@ def figure(made: Sequence[Row], items: Sequence[Item], seeds: int, path: Path, b
             for (verifier, method), of in lines.items()
         ]
 
-    own, other = ("this run", f"stored study, {beside.seeds} seeds") if beside is not None else (None, None)
+    own, other = ("this run", f"stored study, {beside.seeds} seeds") if beside is not None and made else (None, None)
     curves = curves_of(made, [str(item.problem.id) for item in items], seeds, own)
     fullest = len(curves)
     if beside is not None:
@@ -292,7 +294,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="accuracy against FLOPs: .png, .svg or .pdf")
     parser.add_argument("--beside", type=Path, metavar="PAGE", help="a page of research.claims, whose study is drawn beside this one")
+    parser.add_argument("--stored", type=Path, metavar="PAGE", help="a page of research.claims, whose study is drawn; nothing is measured")
     options = parser.parse_args()
+    if options.stored is not None:
+        if options.figure is None:
+            parser.error("--stored draws a figure, so it needs --figure FILE")
+        try:
+            figure([], [], 0, options.figure, read_page(options.stored, options.verifiers, options.methods))
+        except TTSError as failure:
+            raise SystemExit(str(failure)) from None
+        return
     items = draw_problems(Cell("countdown", NUMBERS), "test", options.problems)
     try:
         beside = None if options.beside is None else read_page(options.beside, options.verifiers, options.methods)

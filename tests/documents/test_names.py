@@ -81,7 +81,7 @@ WRONG = {
 
 @pytest.mark.parametrize("text", WRONG)
 def test_a_wrong_name_is_found(index: Index, text: str) -> None:
-    assert Page("docs/how-to/page.md", text, index).faults() == [WRONG[text]]
+    assert Page("docs/how-to/index.md", text, index).faults() == [WRONG[text]]
 
 
 RIGHT = (
@@ -100,7 +100,7 @@ RIGHT = (
 
 @pytest.mark.parametrize("text", RIGHT)
 def test_a_right_name_is_not(index: Index, text: str) -> None:
-    assert Page("docs/how-to/page.md", text, index).faults() == []
+    assert Page("docs/how-to/index.md", text, index).faults() == []
 
 
 def test_a_foreign_name_is_foreign_on_its_page_alone(index: Index) -> None:

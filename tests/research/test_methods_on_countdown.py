@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("research.methods", reason="research is no part of the wheel")
 
-from research.methods.countdown import METHODS, Reachable, Row, figure, page, read_page
+from research.methods.countdown import METHODS, Reachable, Row, figure, main, page, read_page
 from research.pocket.evaluate.problems import Cell
 from research.pocket.gates.drawing import draw_problems
 from tts import tasks
@@ -100,6 +100,22 @@ def test_the_stored_study_of_the_demo_s_figure_tells_a_search_from_votes_by_its_
     drawn = (tmp_path / "demo.svg").read_text()
     for words in ("this run (2 problems)", "stored study, 3 seeds (300 problems)", "95 % intervals"):
         assert words in drawn
+
+
+@pytest.mark.skipif(not CLAIMS.is_file(), reason="the documents are no part of the wheel")
+def test_a_stored_study_is_drawn_alone_and_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="figures need the extra experiments")
+    stored = ["countdown", "--stored", str(CLAIMS), "--verifiers", "learnt", "--methods", "majority", "best_of_n", "rebase", "a_star"]
+    monkeypatch.setattr("sys.argv", [*stored, "--figure", str(tmp_path / "stored.svg")])
+    monkeypatch.setattr("research.methods.countdown.rows", None)
+    main()
+    drawn = (tmp_path / "stored.svg").read_text()
+    for words in ("300 problems", "3 seeds", "95 %", "a_star", "rebase", "best_of_n", "majority"):
+        assert words in drawn
+    assert "this run" not in drawn
+    monkeypatch.setattr("sys.argv", stored)
+    with pytest.raises(SystemExit, match="2"):
+        main()
 
 
 def test_a_page_without_such_a_study_is_refused(tmp_path: Path) -> None:
