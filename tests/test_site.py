@@ -242,6 +242,8 @@ def test_code_fits_its_page(site: Path, tmp_path: Path) -> None:
         "tutorials/scaling_curve",
         "how-to/studies",
         "how-to/gateway",
+        "how-to/gateway_requests",
+        "how-to/gateway_evaluation",
         "reference/methods/beam",
         "guide",
     )

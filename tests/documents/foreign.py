@@ -41,13 +41,16 @@ FOREIGN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "docs/how-to/answers.md": {"mathematics": ("vmatrix", "f(x)", "f(y)")},
     "docs/how-to/clients/smolagents.md": {"smolagents'": ("LogLevel.OFF",)},
     "docs/how-to/clusters.md": {"Ray's": ("RAY_ADDRESS",)},
-    "docs/how-to/gateway.md": {
-        "of the client libraries": ("client.", "anthropic.", "litellm.", "create", "Anthropic"),
+    "docs/how-to/gateway.md": {"of client libraries": ("client.", "litellm.")},
+    "docs/how-to/gateway_requests.md": {"vLLM's": ("structured_outputs.json",)},
+    "docs/how-to/gateway_operation.md": {
+        "HTTP's": ("Host", "Origin", "application/json"),
+        "the shell's": ("ulimit -n",),
+    },
+    "docs/how-to/gateway_evaluation.md": {
         "lm-evaluation-harness's": ("batch_size", "tokenized_requests", "sums.yaml", "lines.yaml"),
         "inspect_ai's": ('Task(dataset=…, solver=generate(), scorer=pattern(r"A: (-?\\d+)"))',),
-        "vLLM's": ("structured_outputs.json",),
-        "headers of HTTP": ("Host", "Origin"),
-        "the shell's": ("ulimit -n",),
+        "LiteLLM's": ("litellm.",),
     },
     "docs/how-to/install.md": {"pip's": ("--no-deps",), "a build makes it": ("dist/",)},
     "docs/how-to/recorded.md": {
