@@ -475,7 +475,7 @@ class Usage:
         return f"Usage({', '.join(f'{name}={_short(value)}' for name, value in told)})"
 
     def _repr_html_(self) -> str:
-        return display.facts("usage", [(f.name.replace("_", " "), _told(getattr(self, f.name))) for f in dataclasses.fields(self)])
+        return display.facts("usage", [(f.name.replace("_", " "), _format_value(getattr(self, f.name))) for f in dataclasses.fields(self)])
 
     @property
     def tokens(self) -> int:
@@ -492,7 +492,7 @@ def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else repr(value)
 
 
-def _told(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is None:
         return "unknown"
     return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)

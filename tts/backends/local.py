@@ -65,7 +65,7 @@ class StateBackend(RenderingBackend, Generic[S]):
 
     def fork(self, handle: Any, count: int) -> list[Any]:
         """Return handles of the same state; nothing is copied."""
-        state = self._held(handle)
+        state = self._state_of(handle)
         return [self._keep(state) for _ in range(count)]
 
     def release(self, handles: Sequence[Any]) -> None:
@@ -84,7 +84,7 @@ class StateBackend(RenderingBackend, Generic[S]):
         self._states[handle] = state
         return handle
 
-    def _held(self, handle: Any) -> S:
+    def _state_of(self, handle: Any) -> S:
         """Return the state of a handle.
 
         Raises:

@@ -35,8 +35,8 @@ async def _read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]
     if not metadata_of(backend).finishes_reads:
         return _append(await call, replies)
     known = len(replies)
-    task = asyncio.ensure_future(_ended(call))
-    interrupted = await _waited(lambda: asyncio.wait([task]), task.done)
+    task = asyncio.ensure_future(_result_or_failure(call))
+    interrupted = await _wait_until_done(lambda: asyncio.wait([task]), task.done)
     returned, failure = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
     _append(getattr(failure, "replies", returned), replies)
     if end := interrupted or failure:
@@ -52,7 +52,7 @@ def _append(returned: Any, replies: list[Reply[Any]]) -> Any:
     return returned
 
 
-async def _ended(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+async def _result_or_failure(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
     """Return what a call returned, or what it raised: a task that ends by SystemExit would end the event loop."""
     try:
         return await call, None
@@ -79,12 +79,12 @@ async def cancelled_and_done(rowsets: Sequence[RowSet]) -> None:
     """Cancel rows and return when all are resolved, also where the caller is cancelled meanwhile: their cost must be booked."""
     for rows in rowsets:
         rows.cancel()
-    interruptions = [await _waited(rows.drain, lambda rows=rows: rows.done) for rows in rowsets]
+    interruptions = [await _wait_until_done(rows.drain, lambda rows=rows: rows.done) for rows in rowsets]
     if interrupted := next(filter(None, reversed(interruptions)), None):
         raise interrupted
 
 
-async def _waited(wait: Callable[[], Awaitable[Any]], done: Callable[[], bool]) -> asyncio.CancelledError | None:
+async def _wait_until_done(wait: Callable[[], Awaitable[Any]], done: Callable[[], bool]) -> asyncio.CancelledError | None:
     """Wait until something is done, also where the caller is cancelled; return its last cancellation."""
     interrupted: asyncio.CancelledError | None = None
     while not done():

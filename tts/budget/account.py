@@ -156,19 +156,19 @@ class Account(HintsKeywords):
     @property
     def limits(self) -> dict[str, float]:
         """The limits by unit, in the units of `Budget`: of this account, and of those above for what it does not limit."""
-        found = {unit: _as_given(unit, payers[-1]._books.limits[unit]) for unit, payers in self._payers.items()}
+        found = {unit: _user_amount(unit, payers[-1]._books.limits[unit]) for unit, payers in self._payers.items()}
         seconds = [one for account in self._chain if (one := account._seconds) is not None]
         return found | ({"seconds": min(seconds)} if seconds else {})
 
     @property
     def spent(self) -> dict[str, float]:
         """What was spent from this account and its parts, by unit, limited or not, in the units of `Budget`."""
-        return {unit: _as_given(unit, amount) for unit, amount in self._books.spent.items()}
+        return {unit: _user_amount(unit, amount) for unit, amount in self._books.spent.items()}
 
     @property
     def left(self) -> dict[str, float]:
         """What may still be reserved of each limited unit, in the units of `Budget`; `seconds` are at least 0."""
-        found = {unit: _as_given(unit, self.available(unit)) for unit in self._payers}
+        found = {unit: _user_amount(unit, self.available(unit)) for unit in self._payers}
         return found | ({} if self.seconds_left is None else {"seconds": self.seconds_left})
 
     def available(self, unit: str) -> int:
@@ -192,7 +192,7 @@ class Account(HintsKeywords):
         rest: dict[str, float] = {}
         for unit, payers in self._payers.items():
             books = payers[-1]._books
-            rest[unit] = _as_given(unit, books.limits[unit] - books.spent[unit])
+            rest[unit] = _user_amount(unit, books.limits[unit] - books.spent[unit])
         return rest | ({} if self.seconds_left is None else {"seconds": self.seconds_left})
 
     def all_available(self) -> dict[str, int]:
@@ -317,7 +317,7 @@ class Account(HintsKeywords):
             }
             for unit, amount in amounts.items():
                 if strict and taken[unit] < amount:
-                    asked, got = _as_given(unit, amount), _as_given(unit, taken[unit])
+                    asked, got = _user_amount(unit, amount), _user_amount(unit, taken[unit])
                     raise ConfigError(
                         f"the part asks for {asked:,.12g} {unit}, but {got:,.12g} are left of {self._label()}",
                         hint="ask for less, or leave strict out",
@@ -329,7 +329,7 @@ class Account(HintsKeywords):
             part = Account.__new__(Account)
             part._open(taken, seconds, self, name, self._clock, started, noted, Books)
             part._is_cut_by_time, part._is_contended = is_cut_by_time, is_contended
-        part.shortened = {unit: (_as_given(unit, amounts[unit]), _as_given(unit, taken[unit])) for unit in short}
+        part.shortened = {unit: (_user_amount(unit, amounts[unit]), _user_amount(unit, taken[unit])) for unit in short}
         return part
 
     def open_search(self, *, noted: Callable[[Call], None] | None = None) -> Account:
@@ -784,5 +784,5 @@ def read_limits(given: Budget | float | Mapping[str, float] | Account) -> Budget
     return given if isinstance(given, Account) else Budget.of(given)
 
 
-def _as_given(unit: str, amount: int) -> float:
+def _user_amount(unit: str, amount: int) -> float:
     return amount / USD_UNIT if unit == "usd" else amount

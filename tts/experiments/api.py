@@ -118,7 +118,7 @@ class Study(Replayable):
             ConfigError: a study of a store was run with a configuration that is not valid here.
         """
         if self._config is None:
-            with self._opened() as (_, found):
+            with self._open_store() as (_, found):
                 self._config = stored_config(found.runs[-1].snapshot)
             self._of_store = True
         return self._config
@@ -128,7 +128,7 @@ class Study(Replayable):
         """How its samples were imported, by the names of `ImportSettings`; None: it has models that draw them."""
         if self._config is not None:
             return None
-        with self._opened() as (_, found):
+        with self._open_store() as (_, found):
             return imported_settings(found.runs[-1].snapshot)
 
     @property
@@ -136,7 +136,7 @@ class Study(Replayable):
         """The study's name."""
         if self._config is not None:
             return self._config.name
-        with self._opened() as (_, found):
+        with self._open_store() as (_, found):
             return found.name
 
     def __repr__(self) -> str:
@@ -223,7 +223,7 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
-        with self._opened("these are not all its results") as (opened, found):
+        with self._open_store("these are not all its results") as (opened, found):
             return list(opened.results(found.id))
 
     def rows(self) -> list[TableRow]:
@@ -232,7 +232,7 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
-        with self._opened("this is not its final table") as (opened, found):
+        with self._open_store("this is not its final table") as (opened, found):
             return table(opened.results(found.id, drawn=False), rng=np.random.default_rng(SEED))
 
     def table(
@@ -273,7 +273,7 @@ class Study(Replayable):
         Warns:
             PartialResults: Cells have no result yet.
         """
-        with self._opened("this is not the final comparison") as (opened, found):
+        with self._open_store("this is not the final comparison") as (opened, found):
             return compare_pairs(opened.results(found.id, drawn=False), first, second, rng=np.random.default_rng(SEED))
 
     def compare(
@@ -294,7 +294,7 @@ class Study(Replayable):
         Warns:
             PartialResults: cells have no result yet.
         """
-        with self._opened("this is not its final figure") as (opened, found):
+        with self._open_store("this is not its final figure") as (opened, found):
             return curves_of(opened.results(found.id, drawn=False), rng=np.random.default_rng(SEED), by_group=by_group)
 
     def points(self, replayed: Sequence[ReplayedCurve] = (), *, form: tables.Form = "text") -> str:
@@ -395,7 +395,7 @@ class Study(Replayable):
             PartialResults: cells have no result yet.
         """
         target = _page_path(path)
-        with self._opened("this is not its final page") as (opened, found):
+        with self._open_store("this is not its final page") as (opened, found):
             page = report(opened, found, rng=np.random.default_rng(SEED), x=x, baseline=baseline, problems=problems)
         _write_page(target, page)
 
@@ -432,7 +432,7 @@ class Study(Replayable):
             raise ConfigError(
                 f"{unused[0]} was given, but the form {form!r} has no filters", hint=f"forms with filters: {', '.join(FORMS)}"
             )
-        with self._opened("these are not all its results") as (opened, found):
+        with self._open_store("these are not all its results") as (opened, found):
             if form is None:
                 return export(opened.results(found.id), path)
             return export_samples(_sample(opened, found), path, form, found.name)
@@ -474,7 +474,7 @@ class Study(Replayable):
         chosen = Filters(**filters)
         target, needs_tokens = check_target(path), form_of(form, chosen).tokens
         by_step = form == "trl-prm" and chosen.judge == "score"
-        with self._opened("these are not all its searches") as (opened, found), ExitStack() as drawn:
+        with self._open_store("these are not all its searches") as (opened, found), ExitStack() as drawn:
             facts = {"study": found.name, "licence": licence or _licences(found)}
             pool = partial(select, model=model, strategy=strategy)
             settings = self.imported
@@ -513,13 +513,13 @@ class Study(Replayable):
             PartialResults: Cells have no result yet.
         """
         target = _page_path(path)
-        with self._opened("these are not all its samples") as (opened, found):
+        with self._open_store("these are not all its samples") as (opened, found):
             page, count = samples_page(found.name, _sample(opened, found))
         _write_page(target, page)
         return count
 
     def _pools(self) -> Sequence[ProblemPool]:
-        with self._opened() as (opened, found):
+        with self._open_store() as (opened, found):
             pools = pools_of(opened.results(found.id))
         if pools.passed_over:
             reasons = "; ".join(f"{count:,} {reason}" for reason, count in pools.passed_over.items())
@@ -527,7 +527,7 @@ class Study(Replayable):
         return pools.pools
 
     @contextmanager
-    def _opened(self, unfinished: str | None = None) -> Generator[tuple[Store, StoredStudy]]:
+    def _open_store(self, unfinished: str | None = None) -> Generator[tuple[Store, StoredStudy]]:
         """Open the store, and find this study in it.
 
         Args:

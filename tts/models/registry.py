@@ -262,7 +262,7 @@ def locate(record: ModelRecord) -> Path | None:
         return SHIPPED / record.location
     if record.source != "package":
         return None
-    path = _packaged(record.location, record.file)
+    path = _find_packaged_file(record.location, record.file)
     if path is None:
         raise ConfigError(
             f"model {record.name!r} needs the file {record.file} of the distribution {record.location}, which is not installed",
@@ -307,7 +307,7 @@ def _verify_shipped(record: ModelRecord) -> None:
             raise ConfigError(f"{path} has the SHA-256 {found}, but was shipped with {expected}: it was cut or changed", hint=REINSTALL)
 
 
-def _packaged(name: str, file: str) -> Path | None:
+def _find_packaged_file(name: str, file: str) -> Path | None:
     """Return a distribution's file; where it was copied without metadata, the file in the package of that name."""
     candidates: list[Path] = []
     with suppress(PackageNotFoundError):

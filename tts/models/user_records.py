@@ -32,12 +32,12 @@ def read_records() -> dict[str, dict[str, Any]]:
     except OSError as failure:
         raise ConfigError(f"the file of models {str(path)!r} cannot be read: {failure.strerror}", hint="correct its permissions") from None
     except (ValueError, RecursionError) as failure:
-        raise _damaged(path, f"it is no JSON: {' '.join(str(failure).split())}") from None
+        raise _damage_error(path, f"it is no JSON: {' '.join(str(failure).split())}") from None
     if not isinstance(told, dict):
-        raise _damaged(path, f"it holds {shown(told)} where settings by model must be")
+        raise _damage_error(path, f"it holds {shown(told)} where settings by model must be")
     for name, settings in cast("dict[str, Any]", told).items():
         if not isinstance(settings, dict):
-            raise _damaged(path, f"it holds {shown(settings)} where the settings of {name!r} must be")
+            raise _damage_error(path, f"it holds {shown(settings)} where the settings of {name!r} must be")
     return cast("dict[str, dict[str, Any]]", told)
 
 
@@ -75,5 +75,5 @@ def _write(records: Mapping[str, Any]) -> Path:
     return path
 
 
-def _damaged(path: Path, why: str) -> ConfigError:
+def _damage_error(path: Path, why: str) -> ConfigError:
     return ConfigError(f"the file of models {str(path)!r} is damaged: {why}", hint="correct it, or remove it and add the models again")

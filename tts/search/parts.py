@@ -406,7 +406,7 @@ class Plan:
         Raises:
             ConfigError: it is neither.
         """
-        part = _made(part)
+        part = _make_part(part)
         if isinstance(part, Plan):
             return part
         if isinstance(part, Strategy):
@@ -426,7 +426,7 @@ class Plan:
         Raises:
             ConfigError: it is neither, or the plan has one already.
         """
-        part = _made(part)
+        part = _make_part(part)
         if isinstance(part, Strategy | Plan):
             raise ConfigError(f"{name or str(part)!r} is a strategy, but only the first part may be one")
         if isinstance(part, StopRule):
@@ -462,7 +462,7 @@ def _refuse_attempt(part: Any, base: type, verb: str) -> None:
         )
 
 
-def _made(part: Any) -> Any:
+def _make_part(part: Any) -> Any:
     """Return an object as it is, and a class as an object with every parameter at its default."""
     if not isinstance(part, type):
         return part

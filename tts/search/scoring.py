@@ -505,7 +505,7 @@ class MeteredCalls:
         """Return `votes` rows for each prompt."""
         left = self.seconds_left()
         prompts = [prompt_in_whole_characters(prompt) for prompt in prompts]
-        handles = await self._opened(prompts, votes * max_tokens)
+        handles = await self._open_prompts(prompts, votes * max_tokens)
         rowsets: list[RowSet] = []
         timer = None if left is None else asyncio.get_running_loop().call_later(left, _cancel, rowsets)
         try:
@@ -539,7 +539,7 @@ class MeteredCalls:
 
     async def choices(self, prompts: Sequence[Prompt], tokens: Sequence[str]) -> NDArray[np.float64]:
         """See `Calls.choices`."""
-        handles = await self._opened([prompt_in_whole_characters(prompt) for prompt in prompts])
+        handles = await self._open_prompts([prompt_in_whole_characters(prompt) for prompt in prompts])
         try:
             laws = await self._read(self._backend.next_logprobs(handles, [""] * len(handles), tokens))
         finally:
@@ -582,7 +582,7 @@ class MeteredCalls:
         self.failures[kind] += number
         self.causes.setdefault(kind, cause)
 
-    async def _opened(self, prompts: Sequence[Prompt], written: int = 0) -> list[Any]:
+    async def _open_prompts(self, prompts: Sequence[Prompt], written: int = 0) -> list[Any]:
         """Return the handles of prompts, after each of which so many tokens may be written.
 
         Raises:

@@ -437,7 +437,7 @@ class Search:
         if scores is not None or weight is not None:
             check_given(scores, weight, self.scoring.verifiers)
         if (known := self._finished.get(t.node)) is not None:
-            return known if scores is None and weight is None else self._with_given(known, scores or {}, weight)
+            return known if scores is None and weight is None else self._attach_scores(known, scores or {}, weight)
         if t.status not in ("finished", "truncated"):
             return None
         candidate = self._add_candidate(t, scores or {}, weight)
@@ -450,7 +450,7 @@ class Search:
         for role, score in scores.items():
             self.scoring.given_roles[role] = self.scoring.given_roles.get(role, True) and 0 <= score <= 1
 
-    def _with_given(self, candidate: Candidate, scores: Mapping[str, float], weight: float | None) -> Candidate:
+    def _attach_scores(self, candidate: Candidate, scores: Mapping[str, float], weight: float | None) -> Candidate:
         """Put scores and a weight that a strategy gives into its candidate."""
         self._note_given(scores)
         weight = candidate.weight if weight is None else weight

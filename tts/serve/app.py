@@ -62,7 +62,7 @@ def create_app(
     access = Middleware(Access, count=made.metrics.reply, keys=lambda: made.keys, hosts=names, origins=config.origins)
     app = Starlette(
         routes=routes, middleware=[access], lifespan=lifespan,
-        exception_handlers={HTTPException: _http_error, ApiError: _api_error, ClientDisconnect: _left},
+        exception_handlers={HTTPException: _http_error, ApiError: _api_error, ClientDisconnect: _disconnect_response},
     )  # fmt: skip
     app.state.gateway = made
     return app
@@ -82,5 +82,5 @@ async def _http_error(request: Request, failure: Exception) -> Response:
     )
 
 
-async def _left(_: Request, __: Exception) -> Response:
+async def _disconnect_response(_: Request, __: Exception) -> Response:
     return Response(status_code=499)

@@ -147,7 +147,7 @@ class Archive:
             record.number, owner, record.begun_at, record.seconds, record.model, record.question[:_QUESTION], record.answer, record.tokens,
             record.stopped_by, packed,
         )  # fmt: skip
-        with self._held() as file:
+        with self._use_file() as file:
             file.execute("INSERT OR REPLACE INTO searches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             if (count := file.execute("SELECT count(*) FROM searches").fetchone()[0]) > self._kept:
                 oldest = "SELECT number FROM searches ORDER BY begun_at LIMIT ?"
@@ -159,7 +159,7 @@ class Archive:
         """Return the last searches of a client, the newest first."""
         columns = "number, begun_at, seconds, model, question, answer, tokens, stopped_by"
         query = f"SELECT {columns} FROM searches WHERE owner = ? ORDER BY begun_at DESC, rowid DESC LIMIT ?"
-        with self._held() as file:
+        with self._use_file() as file:
             rows = file.execute(query, (owner, most)).fetchall()
         return [SearchRecord(**dict(zip(columns.split(", "), row, strict=True))) for row in rows]
 
@@ -169,7 +169,7 @@ class Archive:
         Raises:
             TTSError: It is damaged or too large, or the file cannot be read.
         """
-        with self._held() as file:
+        with self._use_file() as file:
             row = file.execute("SELECT trace FROM searches WHERE number = ? AND owner = ?", (number, owner)).fetchone()
         if row is None or row[0] is None:
             return None
@@ -182,7 +182,7 @@ class Archive:
             TTSError: The file cannot be written, or the response is too large to be read again.
         """
         body = pack(f"the response {record.number}", json.dumps({"items": record.items, "reply": record.reply}).encode())
-        with self._held() as file:
+        with self._use_file() as file:
             file.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?)", (record.number, owner, record.begun_at, body))
             if (count := file.execute("SELECT count(*) FROM responses").fetchone()[0]) > self._kept:
                 oldest = "SELECT number FROM responses ORDER BY begun_at LIMIT ?"
@@ -195,7 +195,7 @@ class Archive:
             TTSError: It is damaged or too large, or the file cannot be read.
         """
         query = "SELECT begun_at, body FROM responses WHERE number = ? AND owner = ?"
-        with self._held() as file:
+        with self._use_file() as file:
             row = file.execute(query, (number, owner)).fetchone()
         if row is None:
             return None
@@ -203,7 +203,7 @@ class Archive:
 
     def drop_response(self, owner: str, number: str) -> None:
         """Drop a response of a client."""
-        with self._held() as file:
+        with self._use_file() as file:
             file.execute("DELETE FROM responses WHERE number = ? AND owner = ?", (number, owner))
 
     def close(self) -> None:
@@ -224,7 +224,7 @@ class Archive:
             raise TTSError(f"{place} is damaged: {failure.cause if isinstance(failure, ConfigError) else failure}") from failure
 
     @contextmanager
-    def _held(self) -> Generator[sqlite3.Connection]:
+    def _use_file(self) -> Generator[sqlite3.Connection]:
         with self._lock:
             try:
                 yield self._file

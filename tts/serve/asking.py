@@ -88,7 +88,7 @@ async def _items_before(request: Request, name: Any) -> list[Any]:
         return []
     if _running(request, name) is not None or _elsewhere(request, name) is not None:
         raise ApiError(409, f"previous_response_id is {name[:80]!r}, which still runs", param="previous_response_id", code="in_progress")
-    found = await _kept(request, name)
+    found = await _find_response(request, name)
     if found is None:
         cause = f"previous_response_id is {name[:80]!r}, but no response of this key that is kept has that name"
         raise ApiError(404, cause, param="previous_response_id", code="previous_response_not_found")
@@ -166,7 +166,7 @@ async def cancel_response(request: Request) -> Response:
         return JsonReply(responses.failure(head_of(search), api_error(search.failure or ApiError(409, "", code="cancelled"))))
     if (opening := _elsewhere(request, request.path_params["name"])) is not None:
         await _gateway(request).end_elsewhere(request.state.client.owner, request.path_params["name"].removeprefix(responses.PREFIX))
-        found = await _kept(request, request.path_params["name"])
+        found = await _find_response(request, request.path_params["name"])
         return JsonReply({**opening, "status": "cancelled"} if found is None else found.reply)
     return JsonReply((await _find(request)).reply)
 
@@ -194,7 +194,7 @@ def _elsewhere(request: Request, name: str) -> dict[str, Any] | None:
     return None if entry is None else entry.about.get("response")
 
 
-async def _kept(request: Request, name: str) -> ResponseRecord | None:
+async def _find_response(request: Request, name: str) -> ResponseRecord | None:
     gateway = _gateway(request)
     if not name.startswith(responses.PREFIX):
         return None
@@ -203,7 +203,7 @@ async def _kept(request: Request, name: str) -> ResponseRecord | None:
 
 async def _find(request: Request) -> ResponseRecord:
     name = request.path_params["name"]
-    if (found := await _kept(request, name)) is None:
+    if (found := await _find_response(request, name)) is None:
         raise ApiError(404, f"there is no response {name[:80]!r} of this key, or it was not kept", code="response_not_found")
     return found
 

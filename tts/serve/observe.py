@@ -34,12 +34,12 @@ from tts.trace.trace import Trace, TraceNode, plain_values, winning_node
 
 async def searches(request: Request) -> Response:
     """List a client's searches."""
-    gateway, owner = _asked(request)
+    gateway, owner = _gateway_and_owner(request)
     running = [_running(one) for one in reversed(gateway.running.values()) if one.client.owner == owner]
     running += [_elsewhere(one) for one in gateway.books.under_way(owner)]
     await gateway.written()
     ended = await asyncio.to_thread(gateway.archive.recent, owner)
-    return JsonReply({"object": "list", "data": [*running, *map(_ended, ended)]})
+    return JsonReply({"object": "list", "data": [*running, *map(_search_object, ended)]})
 
 
 def _running(search: RunningSearch) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _elsewhere(entry: RequestEntry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _ended(record: SearchRecord) -> dict[str, Any]:
+def _search_object(record: SearchRecord) -> dict[str, Any]:
     told = dataclasses.asdict(record)
     return {"id": told.pop("number"), "object": "search", "state": "done", "created": told.pop("begun_at"), **told}
 
@@ -75,7 +75,7 @@ async def trace(request: Request) -> Response:
 
 
 async def _keep(request: Request) -> Trace:
-    gateway, owner = _asked(request)
+    gateway, owner = _gateway_and_owner(request)
     if (found := await gateway.kept(gateway.archive.trace, owner, request.path_params["number"])) is None:
         raise _unknown(request)
     return found
@@ -83,7 +83,7 @@ async def _keep(request: Request) -> Trace:
 
 async def events(request: Request) -> Response:
     """Stream the events of a search that runs; of one that is over, its nodes and the end."""
-    gateway, owner = _asked(request)
+    gateway, owner = _gateway_and_owner(request)
     search = gateway.running.get(request.path_params["number"])
     if search is not None and search.client.owner == owner:
         return EventStream(gateway, search)
@@ -100,7 +100,7 @@ def _whole(found: Trace) -> bytes:
 
 async def end(request: Request) -> Response:
     """End a search that runs."""
-    gateway, owner = _asked(request)
+    gateway, owner = _gateway_and_owner(request)
     number = request.path_params["number"]
     search = gateway.running.get(number)
     if search is not None and search.client.owner == owner:
@@ -161,7 +161,7 @@ class ElsewhereStream(EventsReply):
             await self.write(send, self._events(), gone)
 
     async def _events(self) -> AsyncGenerator[bytes]:
-        gateway, owner = _asked(self._request)
+        gateway, owner = _gateway_and_owner(self._request)
         waiting = asyncio.create_task(gateway.wait_elsewhere(owner, self._request.path_params["number"]))
         try:
             while not (await asyncio.wait([waiting], timeout=gateway.config.ping_s))[0]:
@@ -179,7 +179,7 @@ def _event(kind: str, value: Any) -> bytes:
     return f"event: {kind}\ndata: {json.dumps(value, allow_nan=False)}\n\n".encode()
 
 
-def _asked(request: Request) -> tuple[Gateway, str]:
+def _gateway_and_owner(request: Request) -> tuple[Gateway, str]:
     return request.app.state.gateway, request.state.client.owner
 
 

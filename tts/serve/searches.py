@@ -173,9 +173,9 @@ class RunningSearch:
         self._unseen, self._looked_s = None, time.monotonic()
         if self.event is not None and self.event.nodes is not None:
             with suppress(RuntimeError):  # the server's loop has ended
-                self._loop.call_soon_threadsafe(self._seen, tuple(self.event.nodes()))
+                self._loop.call_soon_threadsafe(self._note_tree, tuple(self.event.nodes()))
 
-    def _seen(self, tree: tuple[TraceNode, ...]) -> None:
+    def _note_tree(self, tree: tuple[TraceNode, ...]) -> None:
         if not self.over:  # else the whole tree is there
             self.tree = tree
             self.wake()

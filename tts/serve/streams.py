@@ -72,7 +72,7 @@ class SearchStream(EventsReply):
         search = self._search
         with self._gateway.attached(search), search.followed():
             async with leaving(receive, search.wake) as gone:
-                await _begun(search)
+                await _wait_for_begin(search)
                 if search.over:
                     search.result()
                 await self.write(send, self._chunks(gone), gone)
@@ -153,7 +153,7 @@ def _progress_line(event: Event, search: RunningSearch) -> str:
     return f"{event.candidates} candidates{leading}, {event.tokens:,} of {limit:,} tokens\n"
 
 
-async def _begun(search: RunningSearch) -> None:
+async def _wait_for_begin(search: RunningSearch) -> None:
     """Wait for the first progress or the end of a search, at most `_HEADERS_S`."""
     signal = search.signal
     if not search.over and search.event is None:

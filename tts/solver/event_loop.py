@@ -74,7 +74,7 @@ class LoopThread:
         self._reset()
         atexit.register(self._end_thread)
         if sys.platform != "win32":
-            os.register_at_fork(after_in_child=self._forked)
+            os.register_at_fork(after_in_child=self._reset_after_fork)
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
@@ -84,7 +84,7 @@ class LoopThread:
         self._over = False
         self._calls: dict[Future[Any], asyncio.Task[Any]] = {}  # under way; only the loop's thread looks at it
 
-    def _forked(self) -> None:
+    def _reset_after_fork(self) -> None:
         self._parents.append((self._loop, self._workers, self._calls))
         self._reset()
 
@@ -120,7 +120,7 @@ class LoopThread:
         except ConfigError:
             coroutine.close()
             raise
-        future, going = _watched()
+        future, going = _future_with_lock()
         try:
             self._submit(coroutine, future)
             with self._workers.waiting():
@@ -212,7 +212,7 @@ class LoopThread:
             task.cancel()
 
 
-def _watched() -> tuple[Future[Any], threading.Lock]:
+def _future_with_lock() -> tuple[Future[Any], threading.Lock]:
     """Return a future, and a lock that is held until it has ended.
 
     Ctrl-C may strike while a thread waits. In `Future.result` it could strike just after the lock that the loop's thread needs to

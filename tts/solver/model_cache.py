@@ -229,7 +229,7 @@ class Once(Generic[Key, Value]):
 def _load(record: ModelRecord, probe_s: float | None = None) -> Backend:
     found = BACKENDS.get(record.backend)
     if not isinstance(found, type):  # a function that writes text, named by its place
-        return _check_made(FunctionBackend(found), record)
+        return _check_backend(FunctionBackend(found), record)
     load: Any = getattr(found, "from_record", None)
     if load is None:
         raise ConfigError(
@@ -240,9 +240,9 @@ def _load(record: ModelRecord, probe_s: float | None = None) -> Backend:
     if probe_s is not None and record.backend == registry.SERVER:
         options["probe_s"] = min(probe_s, float(options.get("probe_s", probe_s)))
     if not options:
-        return _check_made(load(record), record)
+        return _check_backend(load(record), record)
     try:
-        return _check_made(load(record, **options), record)
+        return _check_backend(load(record, **options), record)
     except TypeError as failure:
         if (unknown := _unknown_option(load, record)) is not None:
             raise unknown from None
@@ -262,7 +262,7 @@ def _unknown_option(load: Callable[..., Any], record: ModelRecord) -> ConfigErro
     return next((unknown_name(f"option of the backend {record.backend!r}", name, {*known, *fields}) for name in unknown), None)
 
 
-def _check_made(made: Any, record: ModelRecord) -> Backend:
+def _check_backend(made: Any, record: ModelRecord) -> Backend:
     """Return the backend of a record.
 
     Raises:
@@ -286,13 +286,13 @@ _EVERY: weakref.WeakSet[ModelCache] = weakref.WeakSet()
 _PARENTS: list[Any] = []
 
 
-def _forked() -> None:
+def _note_fork() -> None:
     for kept in list(_EVERY):
         kept.forked()
 
 
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 class VerifierRoles:
@@ -321,8 +321,8 @@ class VerifierRoles:
             named = own_verifier(record)
             given = {"main": make_verifier(named)} if named else {}
             for task, verifier in () if record is None else record.task_verifiers:
-                self._of_tasks[task] = {"main": _filled(make_verifier(verifier), models, backends)}
-        self._verifiers = {role: _filled(verifier, models, backends) for role, verifier in given.items()}
+                self._of_tasks[task] = {"main": _fill_verifier(make_verifier(verifier), models, backends)}
+        self._verifiers = {role: _fill_verifier(verifier, models, backends) for role, verifier in given.items()}
 
     def fitting(self, task: Task, backends: Mapping[str, Backend], plan: Plan | None) -> tuple[Mapping[str, Verifier], tuple[str, ...]]:
         """Return the verifiers of a run, and notes: the record's own one is left out where it cannot score a task on the backend.
@@ -362,7 +362,7 @@ def made(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, V
     return {role: make_verifier(verifier) for role, verifier in named.items()}
 
 
-def _filled(verifier: Verifier, models: Mapping[str, Backend | ModelRecord], backends: Mapping[str, Backend]) -> Verifier:
+def _fill_verifier(verifier: Verifier, models: Mapping[str, Backend | ModelRecord], backends: Mapping[str, Backend]) -> Verifier:
     filled = traits_of(verifier).filled
     if filled is None or verifier.model not in models:  # a run refuses a role that is missing
         return verifier

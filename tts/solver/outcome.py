@@ -33,7 +33,7 @@ async def candidates_of(strategy: Strategy, search: Search) -> Sequence[Candidat
     Raises:
         ConfigError: it returned something else.
     """
-    made: Any = await _awaited(lambda: strategy.run(search), lambda: f"the strategy {strategy}")
+    made: Any = await _await_part(lambda: strategy.run(search), lambda: f"the strategy {strategy}")
     if made is None:
         return search.candidates
     listed: list[Any] = list(made) if isinstance(made, Iterable) else [made]
@@ -50,7 +50,7 @@ async def selected_by(selection: Selection, candidates: Sequence[Candidate], sea
     Raises:
         TTSError: it returned something else.
     """
-    made = await _awaited(lambda: selection.select(candidates, search), lambda: f"the selection {selection}")
+    made = await _await_part(lambda: selection.select(candidates, search), lambda: f"the selection {selection}")
     if not isinstance(made, Selected):
         raise TTSError(f"the selection {selection} returned {shown(made)}, but must return a tts.Selected")
     answers: Any = made.answers
@@ -74,7 +74,7 @@ def decision_of(rule: StopRule, candidates: Sequence[Candidate]) -> StopDecision
     return decision
 
 
-async def _awaited(call: Callable[[], Any], what: Callable[[], str]) -> Any:
+async def _await_part(call: Callable[[], Any], what: Callable[[], str]) -> Any:
     """Call a part's method and await what it returns; whatever else than an end of the search it raises, is the part's failure."""
     with Blame(what, passes=(SearchEnded, Exhausted)):
         made = call()
@@ -141,7 +141,7 @@ def warnings_of(
         for (what, kind), number in unknown.items()
         if kind == "number" and number
     ]
-    notes += _open_ended(search, outcome, selection)
+    notes += _free_text_warning(search, outcome, selection)
     unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
     if unpaid:
         notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")
@@ -155,7 +155,7 @@ def warnings_of(
     return [*notes, *_left_over(search, outcome, explained=bool(reserves)), *reserves]
 
 
-def _open_ended(search: Search, outcome: SearchOutcome, selection: Selection) -> list[str]:
+def _free_text_warning(search: Search, outcome: SearchOutcome, selection: Selection) -> list[str]:
     """Return the warning that a vote over free texts chose little more than the first of them."""
     if search.task.name != "text" or not isinstance(selection, Majority):
         return []

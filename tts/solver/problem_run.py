@@ -286,22 +286,22 @@ class ProblemRun:
         )  # fmt: skip
         try:
             with blame_unnamed():
-                solution = await self._solved(watched)
+                solution = await self._solve_in_account(watched)
         except BaseException as failure:
             watched.fail(failure)
             raise
         watched.end(solution)
         return solution
 
-    async def _solved(self, watched: Watched) -> Solution:
+    async def _solve_in_account(self, watched: Watched) -> Solution:
         self.check()
         if self.forewarn is not None:
             for line in self.forewarnings():
                 self.forewarn(line)
         with self._account(watched.call) as account:
-            return await self._searched(account)
+            return await self._run_search(account)
 
-    async def _searched(self, account: Account) -> Solution:
+    async def _run_search(self, account: Account) -> Solution:
         scorers = {role: bind(verifier, self.problem) for role, verifier in self.verifiers.items()}
         rates = {role: token_rates(verifier, self.backends[verifier.model]) for role, verifier in self.verifiers.items()}
         notes, tree = Notes(), Tree()
@@ -339,7 +339,7 @@ class ProblemRun:
         try:
             await self._explore(search, outcome)
             before = {unit: account.available(unit) for unit in account.kept}
-            selected = self._abstained(await self._choose(search, outcome), outcome)
+            selected = self._apply_risk(await self._choose(search, outcome), outcome)
             if notes.timed_out and outcome.stopped_by == "done":
                 outcome.stopped_by = "budget: seconds"
             outcome.held = account.kept
@@ -471,7 +471,7 @@ class ProblemRun:
             selected = led_by(selected, outcome.stop.answer)
         return selected
 
-    def _abstained(self, selected: Selected, outcome: SearchOutcome) -> Selected:
+    def _apply_risk(self, selected: Selected, outcome: SearchOutcome) -> Selected:
         """Return a choice without its answer where the risk does not allow it; a vote in place of the selection was not calibrated."""
         if self.risk is None or not selected.answers:
             return selected

@@ -212,7 +212,7 @@ class SharedBudget:
         """Divide what is left over the problems that wait."""
         if not len(waiting):
             return
-        left, seconds = self._left(), self._search(waiting[0]).account.seconds_left
+        left, seconds = self._available_amounts(), self._search(waiting[0]).account.seconds_left
         if self._over or min(left.values(), default=1) <= 0 or seconds == 0:
             self._end(waiting, "budget: it is used up" if seconds != 0 else "budget: seconds")
             return
@@ -315,7 +315,7 @@ class SharedBudget:
         typical, cap = self._length[waiting], self._search(waiting[0]).rows.sampling.max_tokens or math.inf
         return np.maximum(1.0, np.minimum(np.maximum(_REACH * typical, _AGAIN * self._longest), cap) / typical)
 
-    def _left(self) -> dict[str, int]:
+    def _available_amounts(self) -> dict[str, int]:
         """Return what is neither spent nor held by anybody."""
         return {unit: self._account.available(unit) for unit in self._total}
 

@@ -177,13 +177,13 @@ class Solver(HintsKeywords):
             TTSError: the run failed before it had a single candidate; with one, the solution is returned with its `error` set.
             Interrupted: Ctrl-C; its `partial` is the solution so far.
         """
-        return LOOP.run(_solved(self.prepared(problem, budget, strategy=strategy, seed=seed)))
+        return LOOP.run(_solve_run(self.prepared(problem, budget, strategy=strategy, seed=seed)))
 
     async def asolve(
         self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> Solution:
         """`solve`, awaited, in any event loop; cancelled, it cancels the search."""
-        return await LOOP.wait(_solved(self.prepared(problem, budget, strategy=strategy, seed=seed)))
+        return await LOOP.wait(_solve_run(self.prepared(problem, budget, strategy=strategy, seed=seed)))
 
     def prepared(
         self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
@@ -261,7 +261,7 @@ class Solver(HintsKeywords):
         self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> AsyncGenerator[Event]:
         """Return the events of a search, `async for event in solver.stream(…)`; the last one has the solution. Closed, it cancels it."""
-        return streamed(self.prepared(problem, budget, strategy=strategy, seed=seed), _solved)
+        return streamed(self.prepared(problem, budget, strategy=strategy, seed=seed), _solve_run)
 
     def _many(
         self,
@@ -370,7 +370,7 @@ class Solver(HintsKeywords):
                         run = dataclasses.replace(run, plan=plan, open_account=shared.open_account)
                     return await run.solve()
                 except Exception as failure:  # noqa: BLE001 - problems fail independently
-                    return _unsolved(like, problem, share, failure)
+                    return _failed_solution(like, problem, share, failure)
                 finally:
                     if shared is not None:
                         shared.leave(place)
@@ -383,7 +383,7 @@ class Solver(HintsKeywords):
                 task.cancel()
             await asyncio.wait(tasks)
         return [
-            _unsolved(like, problem, share) if task.cancelled() else task.result()
+            _failed_solution(like, problem, share) if task.cancelled() else task.result()
             for (problem, share), task in zip(jobs, tasks, strict=True)
         ]
 
@@ -410,7 +410,7 @@ class Solver(HintsKeywords):
             backends=backends,
             verifiers=verifiers,
             sampling=self._sampling,
-            expected_tokens=_expected(self._expected, problem),
+            expected_tokens=_expected_tokens_of(self._expected, problem),
             model=model,
             clock=self._clock,
             allow_oracle=self._allow_oracle,
@@ -501,7 +501,7 @@ def _first_seconds(budget: Budget | Account, servers: Mapping[str, ModelRecord])
     return (isinstance(budget, Account) and budget.seconds_left) or budget.limits.get("seconds")
 
 
-async def _solved(run: ProblemRun) -> Solution:
+async def _solve_run(run: ProblemRun) -> Solution:
     solution = await dataclasses.replace(run, forewarn=LOG.warning, live=True).solve()
     error = solution.error
     judged = isinstance(error, VerifierError)
@@ -512,7 +512,7 @@ async def _solved(run: ProblemRun) -> Solution:
     raise error
 
 
-def _unsolved(like: ProblemRun, problem: Problem, share: Budget | Account, failure: Exception | None = None) -> Solution:
+def _failed_solution(like: ProblemRun, problem: Problem, share: Budget | Account, failure: Exception | None = None) -> Solution:
     """Return the solution of a problem that failed, or, without a failure, had not begun when all were interrupted."""
     cause = failure.cause if isinstance(failure, TTSError) else repr(failure)
     remaining = share.limits if isinstance(share, Budget) else share.unspent()
@@ -526,7 +526,7 @@ def _unsolved(like: ProblemRun, problem: Problem, share: Budget | Account, failu
 _ANY = Problem("any problem")  # stands for all of them where only the rest of a run is checked
 
 
-def _expected(given: ExpectedTokens | None, problem: Problem) -> int | None:
+def _expected_tokens_of(given: ExpectedTokens | None, problem: Problem) -> int | None:
     """Return the expected tokens of a problem's solution.
 
     Raises:

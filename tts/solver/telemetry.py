@@ -137,7 +137,7 @@ class SearchSpan:
         end = self._settings.clock()
         operation = {"embed": "embeddings", "score": "score"}.get(call.kind, "chat")
         model = self._facts.model if call.model == "policy" else call.model
-        told = {"gen_ai.operation.name": operation, "tts.call.kind": call.kind, "tts.call.rows": call.rows, **_spent(call.usage)}
+        told = {"gen_ai.operation.name": operation, "tts.call.kind": call.kind, "tts.call.rows": call.rows, **_usage_attributes(call.usage)}
         if model:
             told["gen_ai.request.model"] = model
         if call.kind in ("expand", "rollout"):
@@ -151,7 +151,7 @@ class SearchSpan:
     def end(self, solution: Solution) -> None:
         """End the span with what came of the search."""
         told: dict[str, Any] = {
-            **_spent(solution.usage),
+            **_usage_attributes(solution.usage),
             "tts.samples": solution.usage.samples,
             "tts.candidates": len(solution.candidates),
             "tts.stopped_by": solution.stopped_by,
@@ -172,7 +172,7 @@ class SearchSpan:
         self._span.end(end_time=self._settings.clock())
 
 
-def _spent(usage: Usage) -> Mapping[str, Any]:
+def _usage_attributes(usage: Usage) -> Mapping[str, Any]:
     told: dict[str, Any] = {
         "gen_ai.usage.input_tokens": usage.prompt_tokens + (usage.reused_tokens or 0),
         "gen_ai.usage.output_tokens": usage.generated_tokens + usage.cancelled_tokens,

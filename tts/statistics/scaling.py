@@ -107,7 +107,7 @@ def fit_coverage(
     Raises:
         ConfigError: fewer than two sizes, a size below 1, no problems, a value outside [0, 1] or not known, or as `bootstrap`.
     """
-    (a, b), fit = _fitted(_COVERAGE, k, coverage, rng, level, resamples)
+    (a, b), fit = _fit_law(_COVERAGE, k, coverage, rng, level, resamples)
     return CoverageLaw(a, b, fit)
 
 
@@ -146,7 +146,7 @@ def fit_saturation(
         ceiling, chance = _SATURATION.parameters(means, place).T
         return np.stack([ceiling, chance, _enough(ceiling, chance, gain)], axis=1)
 
-    (ceiling, chance, enough), fit = _fitted(_SATURATION._replace(parameters=with_enough), k, accuracy, rng, level, resamples)
+    (ceiling, chance, enough), fit = _fit_law(_SATURATION._replace(parameters=with_enough), k, accuracy, rng, level, resamples)
     whole = replace(enough, **{end: float(np.ceil(getattr(enough, end))) for end in ("value", "low", "high")})
     return Saturation(ceiling, chance, whole, fit)
 
@@ -218,7 +218,7 @@ def _enough(ceiling: Floats, chance: Floats, gain: float) -> Floats:
     return np.where(np.isnan(first), np.nan, np.where(worth, rest, 0.0))
 
 
-def _fitted(
+def _fit_law(
     law: _Law, k: ArrayLike, values: ArrayLike, rng: np.random.Generator, level: float, resamples: int
 ) -> tuple[tuple[Estimate, ...], Fit]:
     """Return the parameters, by problems drawn again, and how well the law fits."""

@@ -56,7 +56,7 @@ def majority_at_k(answers: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
     """
     answer, good = _pool(answers, right)
     sizes, rights = _by_class(answer, good)
-    ks, valid = _wanted(k, len(answer))
+    ks, valid = _subset_sizes(k, len(answer))
     most = int(ks[valid].max(initial=0))
     curve = np.zeros(most + 1)
     for i in np.flatnonzero(rights):
@@ -85,7 +85,7 @@ def best_at_k(answers: ArrayLike, scores: ArrayLike, right: ArrayLike, k: ArrayL
     """
     answer, good = _pool(answers, right)
     score = _scores("scores", scores, len(answer))
-    ks, _ = _wanted(k, len(answer))
+    ks, _ = _subset_sizes(k, len(answer))
     if not len(answer):
         return np.full(ks.shape, np.nan)
     unknown = np.isnan(score)
@@ -129,7 +129,7 @@ def weighted_at_k(
         value = majority_at_k(answer, good, k)
         return Averaged(value, np.where(np.isnan(value), np.nan, 0.0))
     n = len(answer)
-    ks, valid = _wanted(k, n)
+    ks, valid = _subset_sizes(k, n)
     ranks = rng.permuted(np.tile(np.arange(n), (draws, 1)), axis=1)
     value, error = np.full(ks.shape, np.nan), np.full(ks.shape, np.nan)
     for each in np.unique(ks[valid]).astype(int).tolist():
@@ -222,7 +222,7 @@ def _by_class(answer: Whole, good: Floats) -> tuple[Whole, Floats]:
     return np.bincount(at).astype(np.int64), np.bincount(at, good[answered]).astype(np.float64)
 
 
-def _wanted(k: ArrayLike, n: int) -> tuple[Floats, NDArray[np.bool_]]:
+def _subset_sizes(k: ArrayLike, n: int) -> tuple[Floats, NDArray[np.bool_]]:
     """Return k as numbers, and which of them are sizes of subsets."""
     ks = numbers("k", k)
     return ks, (ks >= 1) & (ks <= n) & (ks == np.floor(ks))

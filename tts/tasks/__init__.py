@@ -43,7 +43,7 @@ def get(name: str) -> Task:
     """
     if "(" in name:
         return _complete(parse_call(TABLE, name), f"task {name!r}")
-    return _made(TABLE.get(name), f"task {name!r}")
+    return _make_task(TABLE.get(name), f"task {name!r}")
 
 
 def make_task(given: Task | type[Task]) -> Task:
@@ -53,11 +53,11 @@ def make_task(given: Task | type[Task]) -> Task:
         ConfigError: it is no task; what it lacks is named.
     """
     if isinstance(given, type):
-        return _made(given, f"the task {given.__name__}")
+        return _make_task(given, f"the task {given.__name__}")
     return _complete(given, f"the task {shown(given)}")
 
 
-def _made(found: Any, what: str) -> Task:
+def _make_task(found: Any, what: str) -> Task:
     check_complete(found)
     try:
         task = found()

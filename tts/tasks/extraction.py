@@ -187,7 +187,7 @@ def after_last_marker(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | N
     """
     fallback: str | None = None
     for count, end in enumerate(_markers(text, marks)):
-        stated = _stated(text[end : end + _WINDOW * 8])
+        stated = _stated_text(text[end : end + _WINDOW * 8])
         if stated is None:
             if count == 0 and not text[end : end + _WINDOW].strip(" \t\r\n*_$.`"):
                 return None  # the text breaks off where its answer would be
@@ -259,7 +259,7 @@ def clean(answer: str) -> str:
     return answer
 
 
-def _stated(rest: str) -> str | None:
+def _stated_text(rest: str) -> str | None:
     """Return what is stated at the beginning of a text, after a marker; None where nothing is."""
     here, _, below = rest.partition("\n")
     body = here.strip().strip("*_").strip()

@@ -67,11 +67,11 @@ class RecordedNodes(Sequence[TraceNode]):
 
 def _nodes(prompt: str, tree: Tree, roles: Sequence[str], candidates: Sequence[Candidate]) -> tuple[TraceNode, ...]:
     by_node = {candidate.trajectory.node: candidate for candidate in candidates}
-    dropped = _dropped(tree)
+    dropped = _dropped_nodes(tree)
     return tuple(_node(prompt, tree, roles, t, by_node.get(t.node), pruned=t.node in dropped) for t in tree.nodes)
 
 
-def _dropped(tree: Tree) -> set[int]:
+def _dropped_nodes(tree: Tree) -> set[int]:
     """Return the pruned nodes without those above a node that was kept: they are part of its path, although their state is released."""
     dropped = set(tree.pruned)
     for t in tree.nodes:

@@ -60,7 +60,7 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
     """
     tree = _read(record["nodes"])
     way = _way(tree, winner)
-    x, depth = _placed(tree)
+    x, depth = _place_nodes(tree)
     top = 3.2 * svg.LETTER
     deepest = max(depth.values(), default=0)
     radius = max(2.5, min(9, 0.42 * (_TREE - _LEFT) / max(1, sum(not tree.children[node] for node in tree.nodes))))
@@ -242,7 +242,7 @@ def _way(tree: _Tree, winner: int | None) -> list[int]:
     return way[::-1]
 
 
-def _placed(tree: _Tree) -> tuple[dict[int, float], dict[int, int]]:
+def _place_nodes(tree: _Tree) -> tuple[dict[int, float], dict[int, int]]:
     """Return places across, by leaf, and depths of all nodes."""
     depth: dict[int, int] = {}
     for number, node in tree.nodes.items():

@@ -216,13 +216,13 @@ class TreeScores(KnownScores):
 
     def scores_of(self, t: Trajectory, role: str) -> StepScores:
         """Return what a role's verifier said of a trajectory."""
-        return self._known(t.node, role)
+        return self._known_scores(t.node, role)
 
     def of(self, nodes: Sequence[int], role: str, aggregate: str) -> NDArray[np.float64]:
         """Return a role's score of each node."""
-        return np.array([aggregate_scores(self._known(node, role), aggregate) for node in nodes], np.float64)
+        return np.array([aggregate_scores(self._known_scores(node, role), aggregate) for node in nodes], np.float64)
 
-    def _known(self, node: int, role: str) -> StepScores:
+    def _known_scores(self, node: int, role: str) -> StepScores:
         if (known := self._tree.scores.get((node, role))) is None:
             raise _unknown(role)
         return known

@@ -375,7 +375,7 @@ def bind(verifier: Verifier, problem: Problem) -> Scorer:
         )
     visible = problem if verifier.oracle else problem.stripped()
     _check_problem(verifier, problem)
-    opened = _opened(verifier)
+    opened = _open_verifier(verifier)
 
     async def scorer(trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         scores = await opened.score(visible, trajectories, calls)
@@ -416,10 +416,10 @@ def _check_problem(verifier: Verifier, problem: Problem) -> None:
         check(problem if verifier.oracle else problem.stripped())
 
 
-def _opened(verifier: Verifier) -> Verifier:
+def _open_verifier(verifier: Verifier) -> Verifier:
     traits = traits_of(verifier)
     if traits.composition is not None:
-        return traits.composition.rebuilt([_opened(member) for member in traits.composition.members])
+        return traits.composition.rebuilt([_open_verifier(member) for member in traits.composition.members])
     return verifier if traits.own_model is None else traits.own_model.opened()
 
 

@@ -95,7 +95,7 @@ class VerdictVerifier(ReplyingVerifier):
         """Return the mean verdict on each trajectory, from 0 to 1; NaN where none is known."""
         prompts = [asking(self.instruct(question), problem, ("Solution", t.judged_text)) for t in trajectories]
         if not self.votes:
-            return await self._asked(prompts, self.fits(prompts, calls), calls)
+            return await self._yes_probabilities(prompts, self.fits(prompts, calls), calls)
         if self.verdict == "words":
             return list(map(mean, await self.replies_to(prompts, lambda reply: verdict_of(reply, self.yes, self.no), calls)))
         reasons = await self.replies_to(prompts, str, calls)
@@ -106,10 +106,10 @@ class VerdictVerifier(ReplyingVerifier):
         ]
         fits = [calls.count(turn) <= self._most_asked for turn in turns]
         calls.unread(f"replies of the {self.name} were too long to ask for their verdict", fits.count(False), len(fits))
-        verdicts = iter(await self._asked(turns, fits, calls))
+        verdicts = iter(await self._yes_probabilities(turns, fits, calls))
         return [mean([next(verdicts) for _ in of_path]) for of_path in reasons]
 
-    async def _asked(self, prompts: Sequence[Prompt], fits: Sequence[bool], calls: Calls) -> list[float]:
+    async def _yes_probabilities(self, prompts: Sequence[Prompt], fits: Sequence[bool], calls: Calls) -> list[float]:
         """Return P(yes) / (P(yes) + P(no)) after each prompt that fits; NaN for others, and where neither word has a probability."""
         shown_to = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
         found = await calls.choices(shown_to, (self.yes, self.no)) if shown_to else np.empty((0, 2))

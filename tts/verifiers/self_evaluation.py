@@ -90,13 +90,13 @@ class SelfEvaluation(Verifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
         try:
-            return await self._asked(trajectories, calls)
+            return await self._ask_questions(trajectories, calls)
         except PromptTooLong:  # nothing was computed; asked one by one, only those without room are NaN
             if len(trajectories) == 1:
                 return [StepScores(whole=math.nan)]
             return [score for t in trajectories for score in await self.score(problem, [t], calls)]
 
-    async def _asked(self, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+    async def _ask_questions(self, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         found = await calls.next_logprobs(trajectories, self.question or "", (self.yes or "", self.no or ""))
         with np.errstate(invalid="ignore"):  # where neither token is possible, the score is NaN
             return [StepScores(whole=score) for score in logistic(found[:, 1] - found[:, 0]).tolist()]

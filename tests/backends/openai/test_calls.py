@@ -273,7 +273,7 @@ def test_a_text_without_its_tokens_contradicts_what_was_found() -> None:
 
     async def check(url: str) -> None:
         backend = on(url, streams=False)
-        backend._opened().contradicted = causes.append
+        backend._open_client().contradicted = causes.append
         [sample] = await drawn(backend, 1, cap=1)
         await backend.close()
         assert (sample.finish, sample.error) == ("error", "BadReply: a text without its token ids")
@@ -295,7 +295,7 @@ def test_a_key_that_is_refused_later_is_told_with_how_to_give_one() -> None:
 def test_a_tokenizer_that_never_answers_is_given_up() -> None:
     async def check(url: str) -> None:
         backend = on(url)
-        backend._opened()
+        backend._open_client()
         backend._timeouts = dataclasses.replace(backend._timeouts, connect_s=0.02)
         with pytest.raises(EngineError, match=r"does not give the tokens of a text: TimedOut: no word within 0\.02 s") as failed:
             await backend.open([PROMPT])

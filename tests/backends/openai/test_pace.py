@@ -128,7 +128,7 @@ def test_a_stated_limit_that_is_used_up_closes_the_server_until_it_is_reset() ->
         waits: list[float] = []
         for reset in ("7s", "2h"):
             client = HttpClient("http://127.0.0.1:9/v1", Key(), QUICK)
-            client._limited({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": reset})
+            client._keep_limits({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": reset})
             waits.append(client._meter.wait_s(now, 1))
             assert client.gate.limit == 1
         return waits[0], waits[1]

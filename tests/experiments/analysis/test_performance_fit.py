@@ -114,7 +114,7 @@ def test_a_search_that_stops_early_on_easy_problems_costs_more_on_hard_ones():
         for one, each in zip(search, cost, strict=True)
     ]
     data = PerformanceData.of([*pools, *search])
-    population, curves = data._fitted(np.arange(24), np.random.default_rng(0))
+    population, curves = data._fit_rows(np.arange(24), np.random.default_rng(0))
     [searched] = [curve for curve in curves.values() if curve.costs is not None]
     assert searched.costs.shape == searched.accuracy.shape
     assert searched.costs[2, 0] > 1.5 * searched.costs[-3, 0]

@@ -87,9 +87,9 @@ def test_the_temperature_is_annealed_from_the_first_to_the_runs() -> None:
     from tts.backends.base import Sampling
 
     run: Any = SimpleNamespace(rows=SimpleNamespace(sampling_at=lambda _: Sampling(temperature=1.0)))
-    assert [Adaptive(start=0.0)._annealed(run, k) for k in range(4)] == [0.0, 0.5, 0.75, 0.875]
-    assert [Adaptive(start=2.0)._annealed(run, k) for k in range(3)] == [2.0, 1.5, 1.25]
-    assert [Adaptive(temperature=0.3)._annealed(run, k) for k in range(3)] == [0.3, 0.3, 0.3]
+    assert [Adaptive(start=0.0)._annealed_temperature(run, k) for k in range(4)] == [0.0, 0.5, 0.75, 0.875]
+    assert [Adaptive(start=2.0)._annealed_temperature(run, k) for k in range(3)] == [2.0, 1.5, 1.25]
+    assert [Adaptive(temperature=0.3)._annealed_temperature(run, k) for k in range(3)] == [0.3, 0.3, 0.3]
     first = {texts(draw("adaptive(n=1, start=0.0)", seed))[0] for seed in range(5)}
     assert first == {texts(draw("single(temperature=0.0)"))[0]}
 

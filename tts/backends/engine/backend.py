@@ -182,16 +182,16 @@ class EngineBackend(StateBackend[PathState]):
             EngineError: the handle has been released.
         """
         require(self, ("steps",), "sampling")
-        rows, state = RowSet(request), self._held(request.handle)
+        rows, state = RowSet(request), self._state_of(request.handle)
 
         def start(deliver: Deliver) -> None:
             node = self.runner.tree.retain(state.node)
-            self.runner.add_samples(SampleJob(rows, node, state.at, lambda end: self._ended(end, state, deliver)))
+            self.runner.add_samples(SampleJob(rows, node, state.at, lambda end: self._deliver_row(end, state, deliver)))
 
         self._service.submit(EngineTask(start, rows.fail, lambda: rows.done))
         return rows
 
-    def _ended(self, end: RowEnd, state: PathState, deliver: Deliver) -> None:
+    def _deliver_row(self, end: RowEnd, state: PathState, deliver: Deliver) -> None:
         """Deliver a row, in the engine's thread."""
         after = None
         if end.state is None:
@@ -300,7 +300,7 @@ class EngineBackend(StateBackend[PathState]):
             size = len(state.node.tokens)
             self._prefill(state.node, size, size - 1, lambda job: future.set_prefilled(job, lambda: job.found[-1][-1]), logits=False)
 
-        states = [self._held(handle) for handle in handles]
+        states = [self._state_of(handle) for handle in handles]
         return await self._service.ask([EngineCall(lambda t, s=s: start(s, t), 0, s.node.end) for s in states])
 
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
@@ -310,7 +310,7 @@ class EngineBackend(StateBackend[PathState]):
             CapabilityError: there is no such head or model.
             PromptTooLong: a path is too long for the process model.
         """
-        states = [self._held(handle) for handle in handles]
+        states = [self._state_of(handle) for handle in handles]
         if head in self.reward_models:
             template = self.reward_models[head].template
             return await self._service.ask(
@@ -349,7 +349,7 @@ class EngineBackend(StateBackend[PathState]):
         self, handles: Sequence[Any], texts: Sequence[str], start: Callable[[PathState, Ids, str, CallFuture], None]
     ) -> list[Reply[Any]]:
         """Submit a call for each path with its text."""
-        asked = [(self._held(handle), self._renderer.text(text), text) for handle, text in zip(handles, texts, strict=True)]
+        asked = [(self._state_of(handle), self._renderer.text(text), text) for handle, text in zip(handles, texts, strict=True)]
         for state, ids, _ in asked:
             check_text(state.node.end, len(ids), self.runner.context)
             check_known(ids, self.runner.decoder.config.vocab)

@@ -66,7 +66,7 @@ class Runner:
         self.stats = EngineStats()
         self.report: Callable[[StepReport], None] | None = None
         self.fixed: FixedSteps | None = None
-        self._scheduler = Scheduler(tree, limits, self.stats, failed=self._failed)
+        self._scheduler = Scheduler(tree, limits, self.stats, failed=self._fail_job)
         self._limits = limits
         self._decode = decode
         self._eos = eos
@@ -101,7 +101,7 @@ class Runner:
     def abandon(self, failure: Exception) -> None:
         """Fail every job."""
         for work in self._scheduler.every():
-            self._failed(work, failure, scheduled=True)
+            self._fail_job(work, failure, scheduled=True)
         for job in self._sample_jobs:
             self._end_waiting(job, "error", failure)
         self._sample_jobs = []
@@ -324,7 +324,7 @@ class Runner:
         prefill.done(prefill)
         self.tree.release(prefill.node)
 
-    def _failed(self, work: Schedulable, failure: Exception, *, scheduled: bool = False) -> None:
+    def _fail_job(self, work: Schedulable, failure: Exception, *, scheduled: bool = False) -> None:
         """Fail a job; `scheduled`: whether the scheduler still has it."""
         if isinstance(work, DecodeSequence):
             self._end_sequence(work, "error", error_line(failure), scheduled=scheduled)
@@ -337,7 +337,7 @@ class Runner:
         self._forget(feeds)
         fed = {feed.work for feed in feeds if feed.work is not None} or set(self._scheduler.running[:1])  # or it would fail for ever
         for work in [work for work in self._scheduler.every() if work in fed]:
-            self._failed(work, failure, scheduled=True)
+            self._fail_job(work, failure, scheduled=True)
 
     def _forget(self, feeds: Sequence[Feed]) -> None:
         for feed in feeds:

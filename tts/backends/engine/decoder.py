@@ -118,13 +118,13 @@ class Decoder:
         self.parameters = make.parameters
         linears = [linear for layer in self._layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
         size = sum(linear.weight_bytes for linear in linears)
-        self._stack = self._stacked(linears) if size <= _CACHED else None
+        self._stack = self._stack_linears(linears) if size <= _CACHED else None
         self._apart = self._operations_apart(linears) if size <= _CACHED and threads > 1 and self._stack is None else []
         self.weight_bytes = size + (self._head.weight_bytes if self._head else 0)
         head = self._head.in_features * self._head.out_features if self._head else 0
         self.products = (sum(linear.in_features * linear.out_features for linear in linears), head)
 
-    def _stacked(self, linears: Sequence[Linear]) -> Stack | None:
+    def _stack_linears(self, linears: Sequence[Linear]) -> Stack | None:
         """Return small weights for one compiled call, if it has their products. For larger weights, threads share each product."""
         of_one_kind = any(all(isinstance(each, kind) for each in linears) for kind in (HostLinear, HostInt8Linear))
         if self.executor != "strict" or not of_one_kind:
@@ -183,7 +183,7 @@ class Decoder:
             hidden: [T, K] after the last layer, where the layers have run (`feed`); else they run.
         """
         if hidden is None:
-            hidden = self._passed(ids, planned, pool, apart=apart)
+            hidden = self._run_layers(ids, planned, pool, apart=apart)
         timed = _Timer(self.spans)
         last = self.operations.norm(hidden[torch.from_numpy(wanted).to(self.device)], None, self._norm)
         logits = last.new_empty(0, 0) if self._head is None else self._head(last[torch.from_numpy(with_logits).to(self.device)])
@@ -195,7 +195,7 @@ class Decoder:
         hidden.copy_(self._embedding[ids])
         self._run(self.operations, hidden, pool, _Timer(None))
 
-    def _passed(self, ids: NDArray[np.int64], planned: StepPlan, pool: BlockPool, *, apart: bool) -> Tensor:
+    def _run_layers(self, ids: NDArray[np.int64], planned: StepPlan, pool: BlockPool, *, apart: bool) -> Tensor:
         """Return tokens' hidden states after the last layer, [T, K]."""
         hidden = self._embedding[torch.from_numpy(ids).to(self.device)]
         if self._stack is not None and (apart or self.team.threads == 1 or len(ids) < _TOGETHER):

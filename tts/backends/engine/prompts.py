@@ -118,7 +118,7 @@ class PromptReads:
             nodes[piece] = runner.tree.add(nodes[piece.above] if piece.above else None, piece.tokens, CACHED)
         for piece, node in nodes.items():
             if num_read := self._num_read(piece):
-                ended, take = partial(self._ended, piece, done), partial(self._take, piece)
+                ended, take = partial(self._end_piece, piece, done), partial(self._take, piece)
                 runner.add_prefill(PrefillJob(runner.tree.retain(node), num_read, 0, ended, take=take))
         for node in nodes.values():  # the jobs, and the nodes below, keep what is still needed
             runner.tree.release(node)
@@ -130,7 +130,7 @@ class PromptReads:
         """Return how many of a piece's tokens are read: the last one only where the tokens after it are wanted."""
         return len(piece.tokens) if piece.below or self._top else len(piece.tokens) - 1
 
-    def _ended(self, piece: Piece, done: Callable[[int, ReadPrompt], None], job: PrefillJob) -> None:
+    def _end_piece(self, piece: Piece, done: Callable[[int, ReadPrompt], None], job: PrefillJob) -> None:
         piece.failure = piece.failure or job.failure
         self._seconds[piece.prompts[0]] += job.seconds
         for place in piece.prompts:

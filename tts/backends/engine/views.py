@@ -110,7 +110,7 @@ class View:
             PromptTooLong: the path passes the process model's context; nothing has been computed.
             ConfigError: a step has no token, or an unknown one; nothing has been computed.
         """
-        known = self._known(steps)
+        known = self._known_nodes(steps)
         fresh = [(piece, self._template.tokens(piece)) for piece in steps[len(known) :]]
         last = known[-1] if known else self._root
         start = last.node.end if last else 0
@@ -124,7 +124,7 @@ class View:
         for piece, ids in fresh:
             above = chain[-1] if chain else self._root
             assert above is not None, "a step has a prompt above it"
-            begun, more = _begun(above, piece, ids)
+            begun, more = _find_beginning(above, piece, ids)
             computed, start = computed + len(more), start + len(ids) - len(more)
             tokens = (begun.last, *more[:-1]) if self._likely else more
             step = above.below[piece] = _StepNode(self._runner.tree.add(begun.node, tokens, CACHED), more[-1])
@@ -160,7 +160,7 @@ class View:
             step.released = True
             self._runner.tree.release(step.node)
 
-    def _known(self, steps: Sequence[Piece]) -> list[_StepNode]:
+    def _known_nodes(self, steps: Sequence[Piece]) -> list[_StepNode]:
         known: list[_StepNode] = []
         below = self._root.below if self._root else {}
         for piece in steps:
@@ -197,7 +197,7 @@ class View:
         self._runner.add_prefill(PrefillJob(node, size, 0 if self._likely else size - 1, done, logits=readout.logits))
 
 
-def _begun(above: _StepNode, piece: Piece, ids: tuple[int, ...]) -> tuple[_StepNode, tuple[int, ...]]:
+def _find_beginning(above: _StepNode, piece: Piece, ids: tuple[int, ...]) -> tuple[_StepNode, tuple[int, ...]]:
     """Return the node that a step continues, its own beginning if that was scored, else the step above, and the tokens left to read."""
     if isinstance(piece, tuple):
         for cut in range(len(ids) - 1, 0, -1):

@@ -149,7 +149,7 @@ def write_loop(
     step = builder.phi(INT)
     step.add_incoming(INT(0), entry)
     sums = {cell: builder.phi(VECTOR) for cell in cells}
-    right = [_loaded(builder, builder.gep(start, [builder.mul(stride, step)])) for start in starts]
+    right = [_load_vector(builder, builder.gep(start, [builder.mul(stride, step)])) for start in starts]
     if each is not None:
         each(step)
     totals: dict[tuple[int, int], Any] = {}
@@ -168,7 +168,7 @@ def write_loop(
         builder.store(totals[cell], places[cell], align=4)
 
 
-def _loaded(builder: Any, start: Any) -> Any:
+def _load_vector(builder: Any, start: Any) -> Any:
     """Return the vector of floats that lies at a pointer to floats or halves."""
     if start.type.pointee == _FLOAT:
         return builder.load(builder.bitcast(start, VECTOR.as_pointer()), align=4)

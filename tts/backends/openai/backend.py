@@ -281,7 +281,7 @@ class OpenAIBackend(Backend):
 
     async def _echo(self, prompt: str | tuple[int, ...], top: int) -> Reply[PromptLogprobs]:
         body = {"model": self.capabilities.model, **self.capabilities.extra_body, **echo_members(prompt, top)}
-        http, began = self._opened(), asyncio.get_running_loop().time()
+        http, began = self._open_client(), asyncio.get_running_loop().time()
         try:
             async with http.gate:
                 told = await http.told("/completions", body, tokens=len(prompt))
@@ -291,7 +291,7 @@ class OpenAIBackend(Backend):
                 raise PromptTooLong(f"the server {self.capabilities.root} refuses the prompt: {error.cause}") from None
             if error.status in CONTRADICTIONS or error.kind == "BadReply":
                 await self._renewal.ended(error.cause)
-            raise self._failed("does not read a prompt", error) from None
+            raise self._server_failure("does not read a prompt", error) from None
         return dataclasses.replace(reply, seconds=asyncio.get_running_loop().time() - began)
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
@@ -334,9 +334,9 @@ class OpenAIBackend(Backend):
                     return tuple(ids)
         if why.status in CONTRADICTIONS:
             await self._renewal.ended(why.cause)
-        raise self._failed("does not give the tokens of a text", why)
+        raise self._server_failure("does not give the tokens of a text", why)
 
-    def _failed(self, what: str, error: ServerError) -> EngineError:
+    def _server_failure(self, what: str, error: ServerError) -> EngineError:
         told = explained(error)
         return EngineError(f"the server {self.capabilities.root} {what}: {told}", kind=told.partition(": ")[0], retry_s=error.after_s)
 
@@ -346,7 +346,7 @@ class OpenAIBackend(Backend):
         Raises:
             ServerError: there is no reply.
         """
-        http = self._opened()
+        http = self._open_client()
         try:
             async with http.gate, asyncio.timeout(self._timeouts.connect_s):
                 return await http.told(f"{self.capabilities.site}/tokenize", body, len(str(body))) or {}
@@ -369,14 +369,14 @@ class OpenAIBackend(Backend):
         Raises:
             EngineError: the backend was closed. CapabilityError: the request needs what the server does not offer.
         """
-        http = self._opened()
+        http = self._open_client()
         request = self._check(request)
         rows = ServerRows(request, self.counters)
         self._live.add(rows)
         for indexes in row_groups(request, self.capabilities):
             call = asyncio.get_running_loop().create_task(ServerCall(http, self.capabilities, rows, indexes, self._limit).run())
             rows.tasks.add(call)
-            call.add_done_callback(partial(self._ended, rows, indexes))
+            call.add_done_callback(partial(self._end_call, rows, indexes))
         return rows
 
     def _check(self, request: SampleRequest) -> SampleRequest:
@@ -391,7 +391,7 @@ class OpenAIBackend(Backend):
             raise self._refusal("steps")
         return request if handle is request.handle else dataclasses.replace(request, handle=handle)
 
-    def _ended(self, rows: ServerRows, indexes: Sequence[int], call: asyncio.Task[None]) -> None:
+    def _end_call(self, rows: ServerRows, indexes: Sequence[int], call: asyncio.Task[None]) -> None:
         rows.tasks.discard(call)
         failure = None if call.cancelled() else call.exception()
         if isinstance(failure, Exception):
@@ -409,7 +409,7 @@ class OpenAIBackend(Backend):
 
     # Life -----------------------------------------------------------------------------------------------------------------------
 
-    def _opened(self) -> HttpClient:
+    def _open_client(self) -> HttpClient:
         if self._closed:
             raise closed_error()
         if self._http is None and self.batch:

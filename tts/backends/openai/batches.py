@@ -322,7 +322,7 @@ class Batches:
         Raises:
             TTSError: The server has no batches, refuses one, or does not answer.
         """
-        with self._locked():
+        with self._lock_folder():
             under_way = self._find_under_way()
             self._book.refresh()  # behind it: another process may have fetched replies
             covered = {key for _, keys in under_way for key in keys}
@@ -356,7 +356,7 @@ class Batches:
         Raises:
             TTSError: The server does not answer.
         """
-        with self._locked():
+        with self._lock_folder():
             cancelled = [record for record, _ in self._find_under_way() if record.study == self._study]
             for record in cancelled:
                 self._api.cancel(record.id)
@@ -432,7 +432,7 @@ class Batches:
         return self._book.folder / f"{key}.{ending}"
 
     @contextlib.contextmanager
-    def _locked(self) -> Generator[None]:
+    def _lock_folder(self) -> Generator[None]:
         """Let one process at a time create batches of the folder."""
         try:
             import fcntl

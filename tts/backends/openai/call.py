@@ -160,7 +160,7 @@ class ServerCall:
             async with self._http.gate:
                 self._sent, started = True, loop.time()
                 refused = await self._http.post(
-                    self._capabilities.path, self._body(row), self._take, row.stream, row.position, self._expected()
+                    self._capabilities.path, self._body(row), self._take, row.stream, row.position, self._expected_tokens()
                 )
             self._lost = dataclasses.replace(self._lost, error=refused or self._lost.error)
         except ServerError as error:
@@ -172,11 +172,11 @@ class ServerCall:
         complete = self._reply.ended or self._over  # an error after the last wanted event is ignored
         if failed is None or (complete and failed.kind not in _MIXED):
             self._finish(seconds)
-        elif not self._smaller(failed) and not await self._renewed(failed):
+        elif not self._smaller(failed) and not await self._renew_request(failed):
             self._sent = not (failed.again or failed.status or failed.kind == "CertificateError")  # else it cost nothing
             self._give_up("error", explained(failed), seconds, failed)
 
-    def _expected(self) -> int:
+    def _expected_tokens(self) -> int:
         """Return the tokens that the call may take, as servers count them before they write: four bytes a token, and the caps."""
         return self._read_at_most() // (1 if self._capabilities.mode == "tokens" else 4) + self._cap * len(self.indexes)
 
@@ -190,7 +190,7 @@ class ServerCall:
             self._again = [self._other(some) for some in (self.indexes[: count // 2], self.indexes[count // 2 :])]
         return bool(self._again)
 
-    async def _renewed(self, error: ServerError) -> bool:
+    async def _renew_request(self, error: ServerError) -> bool:
         """Prepare the same rows in another way where the server refused what it could do before; return whether there is one."""
         if error.status not in CONTRADICTIONS or no_room(error.cause):
             return False
@@ -300,7 +300,7 @@ class ServerCall:
         thought = self._capabilities.reasoning or any(choice.reasoned for choice in reply.choices.values())  # which may be hidden
         shown = all(seen[place] or not choice.pieces for place, choice in reply.choices.items()) and not thought
         if reply.usage is None:
-            return [self._unreported(place, count if shown else 0, hidden=thought) for place, count in enumerate(seen)]
+            return [self._estimate_tokens(place, count if shown else 0, hidden=thought) for place, count in enumerate(seen)]
         total, wrote = reply.usage.generated, any(choice.pieces or choice.reasoned for choice in reply.choices.values())
         sizes = [reply.choices[place].num_bytes for place in range(len(seen))]
         if total > cap * len(seen):
@@ -308,7 +308,7 @@ class ServerCall:
             return [(cap, True)] * len(seen)
         if total < sum(seen) or (total == 0 and wrote) or sum(sizes) > _MOST_BYTES * total:
             reply.doubted = True
-            return [self._unreported(place, count if shown else 0, hidden=thought) for place, count in enumerate(seen)]
+            return [self._estimate_tokens(place, count if shown else 0, hidden=thought) for place, count in enumerate(seen)]
         if len(seen) == 1:
             return [(total, False)]
         if shown and sum(seen) == total:
@@ -317,7 +317,7 @@ class ServerCall:
         self._http.estimates[_TOGETHER] += 1
         return [(cap, True)] * len(seen) if parts is None else [(part, True) for part in parts]
 
-    def _unreported(self, place: int, shown: int, *, hidden: bool) -> tuple[int, bool]:
+    def _estimate_tokens(self, place: int, shown: int, *, hidden: bool) -> tuple[int, bool]:
         """Return the tokens that a row without a valid report is charged, and whether that is an estimate. The cause is noted.
 
         A token has at least a byte, but the end of sequence. So a row of b bytes has at most b + 1 tokens, unless it hides some: where the

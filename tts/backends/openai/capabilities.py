@@ -160,40 +160,53 @@ class Capabilities:
             ("messages", "rendered by the model's own template" if self.template else "joined by blank lines: there is no template"),
             (
                 "streams",
-                _said(self.streams, "as it writes, so that a row that is given up stops", "no: a row that is given up is paid whole"),
+                _choose_word(
+                    self.streams, "as it writes, so that a row that is given up stops", "no: a row that is given up is paid whole"
+                ),
             ),
             (
                 "usage",
-                _said(
+                _choose_word(
                     self.usage,
                     "reported",
                     "not reported: a row is charged a token for each byte and one; its full grant if it may think unseen",
                 ),
             ),
-            ("cached tokens", _said(self.cached, "reported", "not reported: unknown")),
-            ("log-probabilities", _said(self.logprobs, "as they are before temperature", "none from before temperature")),
-            ("of likely tokens", _said(self.tops, f"those of the {TOP_TOKENS} most likely tokens", "none")),
-            ("those of prompts", _said(self.echo, "by completions that repeat the prompt", "none")),
-            ("seeds", self.seed_note or _said(self.seeds, "obeyed, each row has its own", "not obeyed: another run gives other texts")),
-            ("n", _said(self.n, "several rows a call", "one row a call")),
-            ("stop texts", _said(self.stops, "the server ends a step", "steps are cut here, where the text is read")),
-            ("temperature", _said(self.tempers, "taken", "not taken: refused unless it is 1")),
+            ("cached tokens", _choose_word(self.cached, "reported", "not reported: unknown")),
+            ("log-probabilities", _choose_word(self.logprobs, "as they are before temperature", "none from before temperature")),
+            ("of likely tokens", _choose_word(self.tops, f"those of the {TOP_TOKENS} most likely tokens", "none")),
+            ("those of prompts", _choose_word(self.echo, "by completions that repeat the prompt", "none")),
+            (
+                "seeds",
+                self.seed_note or _choose_word(self.seeds, "obeyed, each row has its own", "not obeyed: another run gives other texts"),
+            ),
+            ("n", _choose_word(self.n, "several rows a call", "one row a call")),
+            ("stop texts", _choose_word(self.stops, "the server ends a step", "steps are cut here, where the text is read")),
+            ("temperature", _choose_word(self.tempers, "taken", "not taken: refused unless it is 1")),
             (
                 "top_p",
-                _said(self.cuts, "taken" if self.both else "taken, but not beside a temperature", "not taken: refused unless it is 1"),
+                _choose_word(
+                    self.cuts, "taken" if self.both else "taken, but not beside a temperature", "not taken: refused unless it is 1"
+                ),
             ),
-            ("top_k, min_p", self.filter_note or _said(self.filters, "obeyed", "not obeyed: refused if asked for")),
-            ("penalties", _said(self.penalties, "presence_penalty and frequency_penalty are taken", "not taken: refused if asked for")),
-            ("biases", _said(self.biases, "logit_bias is taken", "not taken: refused if asked for")),
-            ("reasoning", _said(self.reasoning, "thinks apart: charged, and no part of an answer", "none seen")),
-            ("effort", _said(self.efforts, "reasoning_effort is taken", "none")),
+            ("top_k, min_p", self.filter_note or _choose_word(self.filters, "obeyed", "not obeyed: refused if asked for")),
+            (
+                "penalties",
+                _choose_word(self.penalties, "presence_penalty and frequency_penalty are taken", "not taken: refused if asked for"),
+            ),
+            ("biases", _choose_word(self.biases, "logit_bias is taken", "not taken: refused if asked for")),
+            ("reasoning", _choose_word(self.reasoning, "thinks apart: charged, and no part of an answer", "none seen")),
+            ("effort", _choose_word(self.efforts, "reasoning_effort is taken", "none")),
             ("limits of thoughts", f"{self.thought_limit} holds" if self.thought_limit else self.thought_note or "no field holds"),
             ("without a thought", f"{self.thought_switch} holds" if self.thought_switch else self.thought_note or "no field holds"),
-            ("tools", _said(self.tools, "taken by chats, and calls given apart from the text", "shown as text, and calls read from text")),
-            ("JSON schemas", _said(self.forms, "obeyed by chats while they decode", "not obeyed: what does not fit is no answer")),
-            ("pictures", _said(self.pictures, "taken by chats", "none")),
+            (
+                "tools",
+                _choose_word(self.tools, "taken by chats, and calls given apart from the text", "shown as text, and calls read from text"),
+            ),
+            ("JSON schemas", _choose_word(self.forms, "obeyed by chats while they decode", "not obeyed: what does not fit is no answer")),
+            ("pictures", _choose_word(self.pictures, "taken by chats", "none")),
         ]
 
 
-def _said(found: bool, yes: str, no: str) -> str:  # noqa: FBT001 - the first of three things in a row
+def _choose_word(found: bool, yes: str, no: str) -> str:  # noqa: FBT001 - the first of three things in a row
     return yes if found else no

@@ -269,7 +269,7 @@ def status_error(status: int, content: bytes, after_s: float, key: Key) -> Serve
         told = decoded(content, key)
     except ServerError:
         told = content.decode(errors="replace")
-    return _by_status(status, f"status {status}: {_said(told, key) or 'nothing'}", after_s, began=False)
+    return _by_status(status, f"status {status}: {_message_line(told, key) or 'nothing'}", after_s, began=False)
 
 
 def no_room(cause: str) -> bool:
@@ -317,7 +317,7 @@ def event_error(event: Any, after_s: float, key: Key, *, began: bool) -> ServerE
         error = event
     if error is None:
         return None
-    return _by_status(_status_in(error, event), _said(event, key) or "it gives no reason", after_s, began=began)
+    return _by_status(_status_in(error, event), _message_line(event, key) or "it gives no reason", after_s, began=began)
 
 
 def _is_bare_error(event: Mapping[str, Any]) -> bool:
@@ -381,7 +381,7 @@ def _message(told: Any, depth: int = 0) -> str:
     return ": ".join(parts) or ", ".join(f"{name} {value}" for name, value in told.items() if isinstance(value, str | int) and value)
 
 
-def _said(told: Any, key: Key) -> str:
+def _message_line(told: Any, key: Key) -> str:
     """Return an error's message in one line without the key, which is hidden before the line is cut; of a page, its text."""
     text = _message(told)
     if re.match(r"\s*<(?:!doctype|html|head|body|\?xml)", text, re.IGNORECASE):

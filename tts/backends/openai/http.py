@@ -265,7 +265,7 @@ class HttpClient:
                 asyncio.timeout(min(timeouts.first_s, timeouts.call_s)) as alarm,
                 replica.clients[which].stream("POST", url, content=encoded(body), headers=_JSON) as reply,
             ):
-                self._limited(reply.headers)
+                self._keep_limits(reply.headers)
                 if reply.status_code != 200:
                     raise status_error(reply.status_code, await _error(reply), retry_after(reply.headers), self.key)
                 began = True
@@ -304,7 +304,7 @@ class HttpClient:
                             return
                 alarm.reschedule(min(end, clock() + (_LAST_S if done else self.timeouts.gap_s)))
 
-    def _limited(self, headers: Mapping[str, str]) -> None:
+    def _keep_limits(self, headers: Mapping[str, str]) -> None:
         """Keep to the rate limits that a reply states."""
         limits = RateLimits.of(headers)
         if limits is None:

@@ -197,9 +197,9 @@ class _Probe:
             opened=mode == "tokens" and template and bool(self._in_time(self._opens_thought)),
             extra=self._extra,
         )
-        return self._tried(base, path, start)
+        return self._try_settings(base, path, start)
 
-    def _tried(self, base: Capabilities, path: str, start: Mapping[str, Any]) -> Capabilities:
+    def _try_settings(self, base: Capabilities, path: str, start: Mapping[str, Any]) -> Capabilities:
         """Return capabilities completed by the requests that run at once."""
         if all_at_once := bool(self._in_time(self._takes_all, path, start, _EFFORT if base.reasoning else {})):
             neutral, (tempers, cuts, both) = dict(_NEUTRAL), (True, True, True)

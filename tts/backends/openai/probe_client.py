@@ -93,7 +93,7 @@ class ProbeClient:
         Raises:
             ServerError: there is no reply in time, or it does not end. ProbeEnded: the probe's time is over.
         """
-        seconds = min(seconds, self._left())
+        seconds = min(seconds, self._remaining_seconds())
         self.requests += 1
         url, content = path if path.startswith("http") else self.root + path, None if body is None else encoded(body)
         told, stage, end = Future[T](), ["answers"], time.monotonic() + seconds
@@ -117,7 +117,7 @@ class ProbeClient:
         try:
             return told.result(seconds + _MARGIN_S)
         except (TimeoutError, httpx.TimeoutException) as failure:
-            self._left()
+            self._remaining_seconds()
             if stage[0] == "connects" or isinstance(failure, httpx.ConnectTimeout):
                 raise ServerError("ConnectionFailed", f"no connection within {seconds:.1f} s", again=True) from None
             kind, cause = ("BadReply", "a reply that does not end") if stage[0] == "ends" else ("TimedOut", "it does not answer")
@@ -125,7 +125,7 @@ class ProbeClient:
         except (ServerError, httpx.TransportError, httpx.DecodingError, httpx.InvalidURL, UnicodeError) as failure:
             raise call_error(failure, self.key, began=False) from None
 
-    def _left(self) -> float:
+    def _remaining_seconds(self) -> float:
         """Return the seconds that are left of the probe's time.
 
         Raises:
@@ -150,15 +150,15 @@ class ProbeClient:
                 error = found
             if error.kind not in ("RateLimited", "Unavailable"):
                 break
-            time.sleep(min(max(wait_s, min(error.after_s, 20.0)), self._left()) if wait_s else 0.0)
+            time.sleep(min(max(wait_s, min(error.after_s, 20.0)), self._remaining_seconds()) if wait_s else 0.0)
         if error.status in (401, 403):
             self.denied = error
         self.refusal = error
         if (error.status and error.kind not in ("RateLimited", "Unavailable")) or error.kind == "BadReply":
             return None
-        raise self._failed(f"{error.kind}: {error.cause}", error)
+        raise self._probe_error(f"{error.kind}: {error.cause}", error)
 
-    def _failed(self, why: str, error: ServerError | None = None) -> EngineError:
+    def _probe_error(self, why: str, error: ServerError | None = None) -> EngineError:
         kind, retry_s = ("", 0.0) if error is None else (error.kind, error.after_s)
         return EngineError(f"{self.root} failed while it was probed: {why}", hint="try again when it is idle", kind=kind, retry_s=retry_s)
 
@@ -201,7 +201,7 @@ class ProbeClient:
         except ServerError as error:
             silent = error.kind == "TimedOut" or time.monotonic() - heard[0] > seconds / 2
             if error.kind in ("TimedOut", "BadReply") and silent:
-                raise self._failed("it ended no stream") from None
+                raise self._probe_error("it ended no stream") from None
             return False, False
         self._count(reply)
         return ended and reply.events > 2, ended and reply.usage is not None

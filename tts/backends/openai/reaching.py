@@ -70,7 +70,7 @@ def reached(
     else:
         if model and (client := _by_chat(url, model, key, timeout_s, ends)) is not None:
             return client, {"id": model}, ()
-    found = _unreached(url, error or ServerError("BadReply", "nothing"), key)
+    found = _connection_error(url, error or ServerError("BadReply", "nothing"), key)
     if isinstance(found, EngineError) and not model:
         found.hint = "try again later, or name the model (--model NAME), which needs no list"
     raise found
@@ -112,7 +112,7 @@ def check_reachable(capabilities: Capabilities, url: str, key: Key, timeout_s: f
         told = client.call(f"{capabilities.site}/version" if capabilities.version else "/models")
     except ServerError as error:
         if error.kind in ("ConnectionFailed", "ConnectionLost", "CertificateError", "TimedOut") or error.status in (401, 403):
-            raise _unreached(url, error, key) from None
+            raise _connection_error(url, error, key) from None
         told = None
     finally:
         client.close()
@@ -144,7 +144,7 @@ def refused(url: str, error: ServerError, key: Key) -> ConfigError:
     return ConfigError(f"{url} refuses access: {sent} ({error.cause})", hint=how_key())
 
 
-def _unreached(url: str, error: ServerError, key: Key) -> TTSError:
+def _connection_error(url: str, error: ServerError, key: Key) -> TTSError:
     if error.status in (401, 403):
         return refused(url, error, key)
     if error.kind == "CertificateError":

@@ -77,7 +77,7 @@ def watch(server: Server) -> None:
         EngineError: always, when it has ended.
     """
     server.process.wait()
-    raise _ended(server)
+    raise _end_error(server)
 
 
 def _wait(server: Server, health: str, wait_s: float) -> None:
@@ -85,7 +85,7 @@ def _wait(server: Server, health: str, wait_s: float) -> None:
     while not _answers(server.url + health):
         passed = time.monotonic() - began
         if server.process.poll() is not None:
-            raise _ended(server)
+            raise _end_error(server)
         if passed > wait_s:
             raise EngineError(f"the server is not ready after {passed:.0f} s; its log ends: {_tail(server.log)}", hint=f"see {server.log}")
         time.sleep(pause)
@@ -99,7 +99,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _ended(server: Server) -> EngineError:
+def _end_error(server: Server) -> EngineError:
     tail = _tail(server.log)
     return EngineError(
         f"the server ended with status {server.process.returncode}; its log ends: {tail}", hint=import_hint(tail) or f"see {server.log}"

@@ -113,10 +113,10 @@ class ToyBackend(Backend):
         for prompt in prompts:
             length = self.count(prompt)
             self.counters.prompt_tokens += length
-            replies.append(Reply(self._begun(prompt, length), length))
+            replies.append(Reply(self._begin_path(prompt, length), length))
         return replies
 
-    def _begun(self, prompt: Prompt, length: int) -> ToyHandle:
+    def _begin_path(self, prompt: Prompt, length: int) -> ToyHandle:
         first, steps = read_sum("".join(self._tokens(prompt)) if isinstance(prompt, TokenizedText) else prompt_text(prompt))
         truth = tuple(accumulate(steps, initial=first))[1:]
         handle = ToyHandle(steps, truth, first, 0, 0, True, (), length, 0, first=first)  # noqa: FBT003
@@ -263,7 +263,7 @@ class ToyBackend(Backend):
         asked = [self._tokens(prompt) for prompt in prompts]
         replies: list[Reply[PromptLogprobs]] = []
         for tokens, given in [(tokens, given_tokens(tokens)) for tokens in asked]:
-            handle = self._begun("".join(tokens[:given]), given)
+            handle = self._begin_path("".join(tokens[:given]), given)
             logprobs, tops = [math.nan] * given, list[tuple[Top, ...]]([()] * given)
             for token in tokens[given:]:
                 logprobs.append(self._logprob(handle, token))

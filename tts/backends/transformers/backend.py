@@ -176,10 +176,10 @@ class TransformersBackend(StateBackend[CachedPath]):
         rendered = [self._renderer.prompt(prompt) for prompt in prompts]
         for ids in rendered:
             check_prompt(len(ids), self._model.context)
-        calls = [self._call(lambda ids=ids: self._opened(ids), self._keep, computed=len(ids), reused=0) for ids in rendered]
+        calls = [self._call(lambda ids=ids: self._open_path(ids), self._keep, computed=len(ids), reused=0) for ids in rendered]
         return await self._gather(calls)
 
-    def _opened(self, ids: tuple[int, ...]) -> CachedPath:
+    def _open_path(self, ids: tuple[int, ...]) -> CachedPath:
         state = (self._model.read((), ids[:-1])[0],) if len(ids) > 1 else ()
         return CachedPath(ids, state, PathText.behind(ids))
 
@@ -193,7 +193,7 @@ class TransformersBackend(StateBackend[CachedPath]):
             EngineError: the handle has been released.
         """
         rows = RowSet(request)
-        self._queue.submit((rows, self._held(request.handle)))
+        self._queue.submit((rows, self._state_of(request.handle)))
         return rows
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
@@ -282,7 +282,7 @@ class TransformersBackend(StateBackend[CachedPath]):
         wrap: Callable[[Any, tuple[int, ...]], Any] = lambda value, _: value,
     ) -> list[Reply[Any]]:
         """Return what `compute` returns for each path and the tokens of its text, as `wrap` makes it in the event loop's thread."""
-        pairs = [(self._held(handle), self._renderer.text(text)) for handle, text in zip(handles, texts, strict=True)]
+        pairs = [(self._state_of(handle), self._renderer.text(text)) for handle, text in zip(handles, texts, strict=True)]
         for path, ids in pairs:
             check_text(len(path.ids), len(ids), self._model.context)
         return await self._gather(
@@ -302,7 +302,7 @@ class TransformersBackend(StateBackend[CachedPath]):
 
     def _execute(self, queue: BatchQueue, jobs: list[_Job], deliver: Callable[..., None]) -> None:
         with self._computing, torch.inference_mode():
-            more = lambda: self._read(queue.take(_done), deliver)  # noqa: E731 - bound to this batch
+            more = lambda: self._read(queue.take(_is_done), deliver)  # noqa: E731 - bound to this batch
             self._decoder.run(self._read(jobs, deliver), more, lambda end: deliver(self._resolve, end))
 
     def _read(self, jobs: list[_Job], deliver: Callable[..., None]) -> list[RowRequest]:
@@ -311,7 +311,7 @@ class TransformersBackend(StateBackend[CachedPath]):
         for job in jobs:
             if not isinstance(job, _Call):
                 rows.append(job)
-            elif not _done(job):
+            elif not _is_done(job):
                 began = time.perf_counter()
                 try:
                     value = job.compute()
@@ -344,7 +344,7 @@ class TransformersBackend(StateBackend[CachedPath]):
                 job[0].fail(error)
 
 
-def _done(job: _Job) -> bool:
+def _is_done(job: _Job) -> bool:
     return job.future.done() if isinstance(job, _Call) else job[0].done
 
 

@@ -198,7 +198,7 @@ class VLLMBackend(RenderingBackend):
             values = [logprobs[token].logprob for logprobs, token in zip(found, ids, strict=True)]
             return dataclasses.replace(reply, value=np.minimum(values, 0.0))
 
-        return await self._asked([scored(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
+        return await self._await_replies([scored(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
 
     async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Return log-probabilities of next tokens.
@@ -215,7 +215,7 @@ class VLLMBackend(RenderingBackend):
             logprobs = output.outputs[0].logprobs[0]
             return dataclasses.replace(reply, value=np.minimum([logprobs[token].logprob for token in wanted], 0.0))
 
-        return await self._asked([found(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
+        return await self._await_replies([found(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
         """Return the log-probabilities of all tokens of prompts, each of which vLLM reads anew.
@@ -238,7 +238,7 @@ class VLLMBackend(RenderingBackend):
             likely = [(), *(_rank(law)[:top] for law in (*laws, output.outputs[0].logprobs[0]))]
             return dataclasses.replace(reply, value=self._renderer.prompt_logprobs(ids, logprobs, likely))
 
-        return await self._asked([found(ids) for ids in rendered])
+        return await self._await_replies([found(ids) for ids in rendered])
 
     async def _read(self, ids: tuple[int, ...], **settings: Any) -> tuple[Any, Reply[Any]]:
         """Return vLLM's output for a prompt, in the engine's loop; the one token that it must generate is ignored."""
@@ -249,7 +249,7 @@ class VLLMBackend(RenderingBackend):
         cached = output.num_cached_tokens or 0
         return output, Reply(None, len(ids) - cached, cached, loop.time() - began)
 
-    async def _asked(self, reads: Sequence[Coroutine[Any, Any, Reply[Any]]]) -> list[Reply[Any]]:
+    async def _await_replies(self, reads: Sequence[Coroutine[Any, Any, Reply[Any]]]) -> list[Reply[Any]]:
         """Return the replies of reads in the engine's loop. Replies are counted also where another read failed."""
         futures = [asyncio.wrap_future(self._engine.submit(read)) for read in reads]
         self._reads.update(futures)
@@ -304,7 +304,7 @@ class VLLMBackend(RenderingBackend):
             )
             began = asyncio.get_running_loop().time()
             try:
-                finish: Finish = state.at_once() or await self._drawn(state, handle, use)
+                finish: Finish = state.at_once() or await self._generate_row(state, handle, use)
                 error = ""
             except asyncio.CancelledError:
                 finish, error = "cancelled", ""
@@ -320,7 +320,7 @@ class VLLMBackend(RenderingBackend):
         computed = (len(handle.ids) - use.reused) if use.began else 0
         deliver(self._resolve, rows, index, dataclasses.replace(sample, handle=behind), computed, use.reused)
 
-    async def _drawn(self, state: RowState, handle: VLLMHandle, use: _InputUse) -> Finish:
+    async def _generate_row(self, state: RowState, handle: VLLMHandle, use: _InputUse) -> Finish:
         """Let vLLM generate until the row ends; return how it ended."""
         request, row = state.rows.request, state.row
         sampling = request.sampling

@@ -122,7 +122,7 @@ class VLLMEngine:
         except (EngineError, asyncio.CancelledError, GeneratorExit):
             raise
         except Exception as failure:
-            raise _failed(failure) from failure
+            raise _engine_failure(failure) from failure
 
     async def pooled(self, ids: Sequence[int], task: str) -> NDArray[np.float64]:
         """Return the outputs of a pooling model for a prompt, before any activation, in the engine's loop.
@@ -140,7 +140,7 @@ class VLLMEngine:
             given = self._llm.encode(self._tokens(list(ids)), params, f"tts-{next(self._numbers)}")
             [output] = [output async for output in given]
         except Exception as failure:
-            raise _failed(failure) from failure
+            raise _engine_failure(failure) from failure
         return np.atleast_2d(output.outputs.data.double().numpy())
 
     def soon(self, fn: Any, *args: Any) -> None:
@@ -172,7 +172,7 @@ class VLLMEngine:
             self._loop.close()
 
 
-def _failed(failure: Exception) -> EngineError:
+def _engine_failure(failure: Exception) -> EngineError:
     cause = failure.__cause__ or failure
     return EngineError(f"vLLM failed: {type(cause).__name__}: {_first_line(cause)}")
 

@@ -43,7 +43,7 @@ class Streams(LogitsProcessor):  # pyright: ignore[reportUntypedBaseClass]
 
     def update_state(self, batch_update: Any) -> None:
         """Record which row is at which place of the batch."""
-        process_dict_updates(self._rows, batch_update, _asked)
+        process_dict_updates(self._rows, batch_update, _read_request)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         """Raise each row's drawn token above all others."""
@@ -79,7 +79,7 @@ def _end_with(starter: int) -> None:
         threading.Thread(target=watch, name="tts-starter", daemon=True).start()
 
 
-def _asked(params: Any, prompt: Any, written: list[int]) -> tuple[list[Any], Sampling, list[int]] | None:
+def _read_request(params: Any, prompt: Any, written: list[int]) -> tuple[list[Any], Sampling, list[int]] | None:
     """Return a request's address; `written` is its tokens, a list that grows."""
     del prompt
     told = (params.extra_args or {}).get(DRAWS)

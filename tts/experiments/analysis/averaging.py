@@ -126,7 +126,7 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
             _UNKNOWN if math.isnan(right) else RunMeans(right, error, n, n * mean, cost, path, n * usd)
             for n, right, error, cost, path in zip(*columns, strict=True)
         ]
-    outcomes = partial(_measured, pool, plan) if isinstance(plan, Measure) else RecordedSearch(pool, plan).prefixes
+    outcomes = partial(_measure_counts, pool, plan) if isinstance(plan, Measure) else RecordedSearch(pool, plan).prefixes
     return _means(pool, reading, outcomes, verified=verified)
 
 
@@ -174,7 +174,7 @@ def _counts(costs: Floats, sizes: Sequence[int], unit: Unit) -> list[int]:
     return list(sizes) if unit == "samples" else np.searchsorted(np.cumsum(costs), sizes, side="right").tolist()
 
 
-def _measured(pool: ProblemPool, measure: Measure, order: Sequence[int], counts: Sequence[int]) -> list[ReplayOutcome]:
+def _measure_counts(pool: ProblemPool, measure: Measure, order: Sequence[int], counts: Sequence[int]) -> list[ReplayOutcome]:
     """Return what a measure counts in the first so many samples of an order, one for each count."""
     outcomes: list[ReplayOutcome] = []
     for count in counts:

@@ -87,7 +87,7 @@ def gain(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator, accu
         total = counts.sum(axis=1, keepdims=True)
         means, base_means = counts @ mine.T / total, counts @ theirs.T / total
         level = np.minimum(means.max(axis=1), base_means.max(axis=1)) if accuracy is None else np.full(len(counts), accuracy)
-        return level, _reached(means, np.log(x), level), _reached(base_means, np.log(base_x), level)
+        return level, _crossing_points(means, np.log(x), level), _crossing_points(base_means, np.log(base_x), level)
 
     def ratio(counts: Floats) -> Floats:
         _, cost, base_cost = logs(counts)
@@ -256,7 +256,7 @@ def _sort(curve: Curve, axis: str, columns: NDArray[np.int64]) -> tuple[Floats, 
     return cost[order], curve.shares[np.ix_(order, columns)]
 
 
-def _reached(accuracy: Floats, x: Floats, level: Floats) -> Floats:
+def _crossing_points(accuracy: Floats, x: Floats, level: Floats) -> Floats:
     """Return where lines through accuracy [R, B] over x [B] first reach their level [R]; NaN: nowhere."""
     at = (accuracy >= level[:, None]).argmax(axis=1)
     row = np.arange(len(accuracy))

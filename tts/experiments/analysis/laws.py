@@ -35,18 +35,18 @@ def _law(curve: Curve, rng: np.random.Generator) -> str:
         return f"{curve.label}: no law: it takes {_LEAST_POINTS} sizes that all problems have"
     if curve.label == COVERAGE:
         law = fit_coverage(k, shares, rng=rng)
-        if missed := _missed(curve, law.fit):
+        if missed := _furthest_point(curve, law.fit):
             return f"{curve.label}: no law: coverage(k) = exp(a k^b) leaves out {missed}"
         parameters = f"a = {_show(law.a)}, b = {_show(law.b)}"
         return f"{curve.label}: coverage(k) = exp(a k^b) with {parameters}; at most {100 * law.fit.gap:.1f} points off"
     found = fit_saturation(k, shares, rng=rng)
-    if missed := _missed(curve, found.fit):
+    if missed := _furthest_point(curve, found.fit):
         return f"{curve.label}: no law: what tends to a ceiling leaves out {missed}"
     enough = f"one more sample gains at most a point from {_show(found.enough)} samples on"
     return f"{curve.label}: tends to {_show(found.ceiling, 100)} %; {enough}; the law is at most {100 * found.fit.gap:.1f} points off"
 
 
-def _missed(curve: Curve, fit: Fit) -> str:
+def _furthest_point(curve: Curve, fit: Fit) -> str:
     """Return the measured point that a law is furthest from outside of its interval; "": it passes through all intervals."""
     order = np.argsort(curve.costs["samples"], kind="stable")
     points = [(curve.accuracy[i], k, value) for i, k, value in zip(order, fit.k, fit.fitted, strict=True)]

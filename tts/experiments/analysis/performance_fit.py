@@ -161,7 +161,7 @@ class PerformanceData:
         taken, costs = _by_finish(chosen, best, seed)
         others, spent = {**taken, **others}, {**costs, **spent}
         return cls(
-            chosen[0].cell, np.stack([_seen(pool) for pool in chosen]), (leader, second, samples), first, tokens,
+            chosen[0].cell, np.stack([_log_likelihood(pool) for pool in chosen]), (leader, second, samples), first, tokens,
             tuple(shares), {**shares, **others}, unit, limits, spent, own / own.mean(),
         )  # fmt: skip
 
@@ -182,7 +182,7 @@ class PerformanceData:
             source: The study's name.
             seed: The seed of the resampled problems, for errors.
         """
-        population, curves = self._fitted(np.arange(self.problems), np.random.default_rng(seed))
+        population, curves = self._fit_rows(np.arange(self.problems), np.random.default_rng(seed))
         plain = next(iter(curves.values()))
         kept = {text: curve for text, curve in curves.items() if text in self.sampled or _pays(curve, plain)}
         return PerformanceModel(
@@ -191,7 +191,7 @@ class PerformanceData:
             models={role: models.get(role, role) for text in kept for role in other_models(parse(text, file_scope()).strategy)},
         )  # fmt: skip
 
-    def _fitted(self, rows: Whole, rng: np.random.Generator) -> tuple[Population, dict[str, PerformanceCurve]]:
+    def _fit_rows(self, rows: Whole, rng: np.random.Generator) -> tuple[Population, dict[str, PerformanceCurve]]:
         """Return the population and the curves of some of the problems."""
         population = Population.beta().fitted(self.known[rows])
         posterior = _over_rates(population.posterior(self.known[rows]))
@@ -211,7 +211,7 @@ class PerformanceData:
         predicted = {text: np.full(right.shape, np.nan) for text, (_, right) in self.shares.items()}
         for each in range(PARTS):
             rows, others = np.flatnonzero(part == each), np.flatnonzero(part != each)
-            population, curves = self._fitted(others, rng)
+            population, curves = self._fit_rows(others, rng)
             chance = _over_rates(population.posterior(population.voted(*(votes[rows] for votes in self.votes))))
             for text, curve in curves.items():
                 predicted[text][rows] = chance @ curve.accuracy
@@ -277,7 +277,7 @@ def _votes(pool: ProblemPool) -> tuple[int, int, int]:
     return leader, second, len(first)
 
 
-def _seen(pool: ProblemPool) -> Floats:
+def _log_likelihood(pool: ProblemPool) -> Floats:
     """Return the log-likelihood [Z] of a pool's samples, by the number right and the votes of the most frequent wrong answer."""
     kinds = Population.beta()
     right = sum(one.right is True for one in pool.drawn)
@@ -311,10 +311,10 @@ def _greedy(results: Sequence[Result], pools: Sequence[ProblemPool]) -> tuple[fl
     best = max(right, key=lambda t: right[t], default=None)
     if best is None or right[best] <= plain:
         return None
-    return best, [_begun(pool, found[best][key]) for pool, key in zip(pools, keys, strict=True)]
+    return best, [_prepend_sample(pool, found[best][key]) for pool, key in zip(pools, keys, strict=True)]
 
 
-def _begun(pool: ProblemPool, first: RecordedSample) -> ProblemPool:
+def _prepend_sample(pool: ProblemPool, first: RecordedSample) -> ProblemPool:
     """Return a pool with another sample prepended. Its answer joins the class of an equal text, if there is one."""
     classes = {one.answer: one.answer_class for one in pool.drawn}
     kind = None if first.answer is None else classes.get(first.answer, len(pool.drawn))

@@ -75,10 +75,10 @@ class RecordedBackend(Backend):
         """Return the next samples of the problem, one a row; a handle of a cut sample is continued."""
         rows = RowSet(request)
         for index, row in enumerate(request.rows):
-            rows.resolve(index, self._drawn(request.handle, row))
+            rows.resolve(index, self._draw_row(request.handle, row))
         return rows
 
-    def _drawn(self, handle: tuple[str, int | None, int], row: Row) -> Sample:
+    def _draw_row(self, handle: tuple[str, int | None, int], row: Row) -> Sample:
         problem, number, given = handle
         if number is None:
             order = self._orders[problem]

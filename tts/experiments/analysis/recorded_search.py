@@ -75,7 +75,7 @@ class RecordedSearch:
         self.pool = pool
         self.selection = plan.selection
         self._stopping = plan.stopping
-        self._judged = _judged(pool, plan.stopping)
+        self._judged = _rule_scores(pool, plan.stopping)
         self._right = {drawn.answer: drawn.right for drawn in pool.drawn}
         self._disputed = any(self._right[drawn.answer] != drawn.right for drawn in pool.drawn)  # one answer, two verdicts
 
@@ -245,7 +245,7 @@ def usd_of(drawn: RecordedSample) -> float:
     return math.nan if drawn.usd is None else drawn.usd
 
 
-def _judged(pool: ProblemPool, rule: StopRule | None) -> list[dict[str, float]]:
+def _rule_scores(pool: ProblemPool, rule: StopRule | None) -> list[dict[str, float]]:
     """Return the scores of each sample that a stop rule reads; none where it reads answers only."""
     needs = Needs() if rule is None else needs_of(rule)
     if not needs.verifiers:
@@ -274,8 +274,8 @@ class RecordedScores(KnownScores):
         """
         text = self._pool.cell.verifiers.get(role)
         if text is None:
-            raise self._unscored(role)
-        return _made(text, file_scope())
+            raise self._missing_scores_error(role)
+        return _make_verifier(text, file_scope())
 
     async def score(
         self,
@@ -302,10 +302,10 @@ class RecordedScores(KnownScores):
         """
         drawn = [self._pool.drawn[i] for i in nodes]
         if not all(role in one.scores for one in drawn):
-            raise self._unscored(role)
+            raise self._missing_scores_error(role)
         return np.array([score_of(one, role, aggregate) for one in drawn], dtype=np.float64)
 
-    def _unscored(self, role: str) -> ConfigError:
+    def _missing_scores_error(self, role: str) -> ConfigError:
         return ConfigError(
             f"the selection scores with the role {role!r}, but the pool of problem {self._pool.cell.problem!r} lacks such scores",
             hint="import programs with the field written_tests and --programs FILE" if role == "tests" else _SCORED,
@@ -319,7 +319,7 @@ def score_of(drawn: RecordedSample, role: str, aggregate: str) -> float:
 
 
 @cache
-def _made(verifier: str, scope: Scope) -> Verifier:
+def _make_verifier(verifier: str, scope: Scope) -> Verifier:
     if verifier.startswith("recorded"):
         return parse_call(_IMPORTED, verifier, scope)
     check_calls(VERIFIERS, verifier, scope)

@@ -114,7 +114,7 @@ def replay(  # noqa: PLR0913 - the options of a replay
             f"a shared total was requested, but {', '.join(map(repr, strategies))} cannot divide one; auto can",
             hint="add the strategy auto, or leave the total out",
         )
-    pools = _answered(pools)
+    pools = _pools_with_reference(pools)
     reading = ReplaySettings(sizes=tuple(sorted(set(sizes))), unit=unit, first=first, draws=draws, seed=seed, shared=shared)
     lines: dict[tuple[object, ...], list[ProblemPool]] = {}
     for pool in pools:
@@ -147,7 +147,7 @@ def _is_unanswered(pool: ProblemPool) -> bool:
     return any(drawn.right is None for drawn in pool.drawn)
 
 
-def _answered(pools: Sequence[ProblemPool]) -> Sequence[ProblemPool]:
+def _pools_with_reference(pools: Sequence[ProblemPool]) -> Sequence[ProblemPool]:
     """Return the pools of problems with a reference answer.
 
     Raises:

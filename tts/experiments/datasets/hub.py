@@ -91,8 +91,8 @@ def _mathematics(name: str, question: str, number: str, kept: Sequence[str]) -> 
     def read(row: Mapping[str, Any]) -> Problem:
         return Problem(
             prompt=text_in(row, question),
-            answer=_known(row, "answer"),
-            id=f"{name}/{_known(row, number)}",
+            answer=_require_value(row, "answer"),
+            id=f"{name}/{_require_value(row, number)}",
             task="math",
             metadata={column: row.get(column) for column in kept},
         )
@@ -130,7 +130,7 @@ def _humaneval(row: Mapping[str, Any]) -> Problem:
     )
 
 
-def _known(row: Mapping[str, Any], name: str) -> str:
+def _require_value(row: Mapping[str, Any], name: str) -> str:
     value = answer_in(row, name)
     if value is None:
         raise BadRow(f"it has no {name}")

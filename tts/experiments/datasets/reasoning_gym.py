@@ -39,7 +39,7 @@ def load(*, generator: str = "", limit: int = 200, seed: int = 0, config: Mappin
         raise ConfigError(f"seed is {shown(seed)}, but must be a whole number from 0 to 2**32 - 1")
     if not generator:
         raise ConfigError("generator is not given, but the data set 'reasoning_gym' needs one", hint="set generator: countdown, for one")
-    made = _made({"make": generator, "config": dict(config or {}), "seed": seed, "limit": limit}, generator)
+    made = _generate_problems({"make": generator, "config": dict(config or {}), "seed": seed, "limit": limit}, generator)
     if len(made) < limit:
         raise ConfigError(
             f"limit is {limit}, but the generator {generator!r} made only {len(made)} different problems", hint="lower the limit"
@@ -56,7 +56,7 @@ def load(*, generator: str = "", limit: int = 200, seed: int = 0, config: Mappin
     ]
 
 
-def _made(request: Mapping[str, Any], generator: str) -> list[dict[str, Any]]:
+def _generate_problems(request: Mapping[str, Any], generator: str) -> list[dict[str, Any]]:
     process = worker()
     try:
         reply = process.ask(request, _TIME_LIMIT_S)

@@ -220,7 +220,7 @@ class Building:
             {} if runs is None or written is None else _outcomes(runs, row, one, written) for row, one in zip(rows, answers, strict=True)
         ]
         if runs is not None and tests is not None:
-            ours = _passed(runs, answers, tests, rows[0].place)
+            ours = _run_programs(runs, answers, tests, rows[0].place)
         ours = [None if row.text is None and row.answer is None else own for own, row in zip(ours, rows, strict=True)]
         pairs = [(own, row.correct) if self.verdicts == "ours" else (row.correct, own) for own, row in zip(ours, rows, strict=True)]
         right = [second if first is None else first for first, second in pairs]
@@ -359,7 +359,7 @@ def _program(row: SampleRow) -> str | None:
     return row.answer or (None if row.text is None else program_in(row.text)) or None
 
 
-def _passed(runs: ProgramVerdicts, answers: Sequence[str | None], tests: str, place: str) -> list[bool | None]:
+def _run_programs(runs: ProgramVerdicts, answers: Sequence[str | None], tests: str, place: str) -> list[bool | None]:
     """Return whether each program passes the tests.
 
     Raises:

@@ -161,7 +161,7 @@ class SampleFields:
         if not any(meaning in values or self._has(meaning, row) for meaning in _SHOW_SAMPLES):
             raise self._nothing(row)
         if "text" in values and "answer" in values:
-            values = self._settled(row, values, names)
+            values = self._settle_answer(row, values, names)
         if isinstance(values.get("reference"), str) and (answer := final_of(values["reference"])) != values["reference"]:
             self._facts.notes["rows have a worked solution as reference, of which the final answer is taken"] += 1
             values["reference"] = answer
@@ -207,7 +207,7 @@ class SampleFields:
         """Whether a row has the field of a meaning, empty or not."""
         return self._named.get(meaning, NONE) != NONE or self._chosen.get(meaning) in row or self._layout is not None
 
-    def _settled(self, row: Mapping[str, Any], values: dict[str, Any], names: Mapping[str, Paths]) -> dict[str, Any]:
+    def _settle_answer(self, row: Mapping[str, Any], values: dict[str, Any], names: Mapping[str, Paths]) -> dict[str, Any]:
         """Return values of which the answer counts, or is compared with what the task extracts from the text.
 
         Raises:

@@ -156,7 +156,7 @@ class Import:
             verifiers = {role: self._verifier(role) for role in sorted(self.report.scored)}
             if building.programs is not None and self.report.written:
                 verifiers[WRITTEN] = "recorded(low=0, high=1)"
-            self._staging.keep(self._built(building, verifiers))
+            self._staging.keep(self._build_samples(building, verifiers))
         finally:
             building.task.close()
             if building.programs is not None:
@@ -198,11 +198,11 @@ class Import:
                 hint="name the field (--field reference=…) or the task (--task …); or say whose verdicts count: --verdicts given, or ours",
             )
 
-    def _built(self, building: Building, verifiers: Mapping[str, str]) -> Iterator[ImportedSamples]:
+    def _build_samples(self, building: Building, verifiers: Mapping[str, str]) -> Iterator[ImportedSamples]:
         """Yield each problem's part of the pool."""
         for name, rows in self._staging.problems():
             samples = building.samples(name, rows, self.report)
-            one = _imported(samples, self.settings, self.model, verifiers)
+            one = _import_problem(samples, self.settings, self.model, verifiers)
             self._digest.update(one.result.cell.key.encode())
             yield one
 
@@ -258,7 +258,7 @@ def rows_of(paths: Sequence[str | Path], source: Source, facts: SourceFacts) -> 
     check_used(source, facts.forms)
 
 
-def _imported(samples: ProblemSamples, settings: ImportSettings, model: str, verifiers: Mapping[str, str]) -> ImportedSamples:
+def _import_problem(samples: ProblemSamples, settings: ImportSettings, model: str, verifiers: Mapping[str, str]) -> ImportedSamples:
     """Return one problem as a result. What a role did not score has the score NaN, where the role scored others."""
     drawn = samples.drawn
     if verifiers:
@@ -286,10 +286,10 @@ def _imported(samples: ProblemSamples, settings: ImportSettings, model: str, ver
         cell=dataclasses.replace(cell, key=key), answer=None, right=None, confidence=math.nan, stopped_by="imported", usage=usage,
         drawn=drawn,
     )  # fmt: skip
-    return ImportedSamples(_voted(result), body)
+    return ImportedSamples(_answer_by_vote(result), body)
 
 
-def _voted(result: Result) -> Result:
+def _answer_by_vote(result: Result) -> Result:
     """Return a result with the answer of its samples' majority."""
     (pool,) = pools_of([result]).pools
     outcome = RecordedSearch(pool, parse(_STRATEGY)).run(range(len(pool.drawn)))

@@ -313,7 +313,7 @@ def _count(counts: Mapping[str, int]) -> str:
     return ", ".join([*shown, *([f"{rest:,} others"] if rest else [])])
 
 
-def _known(value: float | None, form: str = ",") -> str:
+def _format_number(value: float | None, form: str = ",") -> str:
     return "unknown" if value is None or math.isnan(value) else f"{value:{form}}"
 
 
@@ -357,14 +357,14 @@ _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "accuracy [95 %]": lambda row: f"unknown: {row.no_accuracy}" if row.accuracy is None else percent_with_interval(row.accuracy),
     "error by group": lambda row: "" if row.group_error is None else f"± {100 * row.group_error:.2f} %",
     "tokens in": lambda row: f"{row.prompt_tokens:,}",
-    "reused": lambda row: _known(row.reused_tokens),
+    "reused": lambda row: _format_number(row.reused_tokens),
     "out": lambda row: f"{row.generated_tokens:,}",
     "verifier": lambda row: f"{row.verifier_tokens:,}",
     "cut short": lambda row: f"{row.truncated_tokens:,}" if row.truncated_tokens else "",
     "cancelled": lambda row: f"{row.cancelled_tokens:,}",
     "lost": lambda row: f"{row.lost_tokens:,}",
-    "FLOPs": lambda row: _known(row.flops, ".3g"),
-    "dollars": lambda row: _known(row.usd, ",.4f"),
+    "FLOPs": lambda row: _format_number(row.flops, ".3g"),
+    "dollars": lambda row: _format_number(row.usd, ",.4f"),
     "seconds, summed": lambda row: f"{row.seconds:,.1f}",
     "model seconds, summed": lambda row: f"{row.work_seconds:,.1f}",
     "stopped by": lambda row: _count(_kinds_of_stops(row.stops)),

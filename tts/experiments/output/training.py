@@ -47,7 +47,7 @@ class RecordedSearches:
     def record(self, result: Result, source: Mapping[str, Any]) -> SearchRows:
         """Return a search whose samples have what was recorded of them; without texts it has no samples."""
         cell = result.cell
-        task, prompt = self._asked(cell, source)
+        task, prompt = self._task_and_prompt(cell, source)
         texts, thoughts = source.get("texts") or (), source.get("thoughts")
         drawn = result.drawn or ()
         role = self._verifier if self._verifier is not None else next(iter(cell.verifiers), None)
@@ -63,7 +63,7 @@ class RecordedSearches:
             seed=cell.seed, budget=_limits(cell), samples=samples, temperature=temperature,
         )  # fmt: skip
 
-    def _asked(self, cell: Cell, source: Mapping[str, Any]) -> tuple[Task, Prompt]:
+    def _task_and_prompt(self, cell: Cell, source: Mapping[str, Any]) -> tuple[Task, Prompt]:
         """Return the task of a cell, and what its model read."""
         problem = self._problems.get(cell.dataset, {}).get(cell.problem)
         if self._config is None or problem is None:
@@ -138,10 +138,10 @@ class RedrawnSearches:
         """
         left = iter(results)
         while group := list(islice(left, self._executor.slots)):
-            for result, (solution, task) in zip(group, LOOP.run(self._drawn([one.cell for one in group])), strict=True):
+            for result, (solution, task) in zip(group, LOOP.run(self._redraw_cells([one.cell for one in group])), strict=True):
                 yield self._record(result, solution, task)
 
-    async def _drawn(self, cells: list[Cell]) -> list[tuple[Solution, Task]]:
+    async def _redraw_cells(self, cells: list[Cell]) -> list[tuple[Solution, Task]]:
         return await asyncio.gather(*map(self._executor.draw_again, cells))
 
     def _record(self, result: Result, solution: Solution, task: Task) -> SearchRows:

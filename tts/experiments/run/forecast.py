@@ -112,7 +112,7 @@ def forecast(cells: Iterable[Cell], settings: Settings, earlier: EarlierResults,
         first.setdefault(row, cell)
     by_digest = {(name, setting.digest): setting for (name, _), setting in settings.items()}
     return [
-        _expected(cell, counted[row], finished[row], by_digest[cell.model, cell.setting], earlier, slots) for row, cell in first.items()
+        _forecast_row(cell, counted[row], finished[row], by_digest[cell.model, cell.setting], earlier, slots) for row, cell in first.items()
     ]
 
 
@@ -121,7 +121,7 @@ def row_key(cell: Cell) -> RowKey:
     return (cell.dataset, cell.model, cell.setting, cell.strategy, tuple(sorted(cell.budget.items())))
 
 
-def _expected(cell: Cell, count: int, done: int, setting: Setting, earlier: EarlierResults, slots: int) -> RowForecast:
+def _forecast_row(cell: Cell, count: int, done: int, setting: Setting, earlier: EarlierResults, slots: int) -> RowForecast:
     left, known = count - done, earlier.rows.get(row_key(cell))
     if known is not None and known.count >= _FEWEST:
         one, like = _One(known.tokens / known.count, "measured"), known

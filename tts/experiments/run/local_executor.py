@@ -181,7 +181,7 @@ class LocalExecutor:
                 raise Unpaid(cell.key)
             notes: list[str] = []
             task = isolate(run.task, notes.append)
-            judge = functools.partial(self._done, cell, solution, task, notes)
+            judge = functools.partial(self._result_of_cell, cell, solution, task, notes)
             done = await in_thread(judge) if self._takes_long(solution, task) else judge()
         except (Unpaid, NotReached):
             raise
@@ -214,7 +214,7 @@ class LocalExecutor:
         answers = {answer for answer in (solution.answer, *(candidate.answer for candidate in candidates)) if answer is not None}
         return reference is not None and any(task.decide(answer, reference) is None for answer in answers)
 
-    def _done(self, cell: Cell, solution: Solution, task: Task, notes: Sequence[str]) -> CellResult:
+    def _result_of_cell(self, cell: Cell, solution: Solution, task: Task, notes: Sequence[str]) -> CellResult:
         """Return the result of a cell; `notes` are warnings of the task, which judging may add to."""
         drawn = record_candidates(solution, task, solution.problem) if self._config.record.candidates else None
         result = Result(

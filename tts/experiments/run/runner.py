@@ -292,7 +292,7 @@ class _Runner:
         if self._at and room * 4 < self._executor.slots:  # a lease is a transaction, so several cells are leased at once
             return True
         while True:
-            leased = await self._stored(self._lease, room)
+            leased = await self._call_store(self._lease, room)
             if self._stopped:  # while the store was asked: these leases are returned at the end
                 return bool(self._at)
             for cell in leased:
@@ -300,7 +300,7 @@ class _Runner:
             if self._at:
                 self._progress.elsewhere = 0
                 return True
-            counts = await self._stored(self._store.counts, self._study)
+            counts = await self._call_store(self._store.counts, self._study)
             self._progress.done = counts.done + counts.failed  # other processes may have finished cells
             self._progress.elsewhere = counts.leased - len(self.unpaid)
             if not counts.pending + self._progress.elsewhere:
@@ -336,7 +336,7 @@ class _Runner:
     async def _keep(self, ended: Sequence[CellResult | Cell]) -> None:
         """Write results, and return leases of cells that must run again."""
         done, lost = [one for one in ended if isinstance(one, CellResult)], [one.key for one in ended if isinstance(one, Cell)]
-        await self._stored(self._write, done, [key for key in lost if key not in self.unpaid])
+        await self._call_store(self._write, done, [key for key in lost if key not in self.unpaid])
         for key in (*lost, *(one.result.cell.key for one in done)):
             del self._at[key]
         for one in done:
@@ -359,7 +359,7 @@ class _Runner:
     async def _beat_on(self) -> None:
         while True:
             await asyncio.sleep(self._lease_s / _BEATS_PER_LEASE)
-            await self._stored(self._beat, await self._executor.spent())
+            await self._call_store(self._beat, await self._executor.spent())
 
     async def _stop(self) -> None:
         """Cancel running cells, write finished ones, book the cost of the others, and return their leases."""
@@ -371,9 +371,9 @@ class _Runner:
             if not self._ended.empty():
                 await self._keep(await self._next())
         with suppress(TTSError):
-            await self._stored(self._give_back, await self._executor.spent())
+            await self._call_store(self._give_back, await self._executor.spent())
 
-    async def _stored(self, call: Callable[..., T], *arguments: Any) -> T:
+    async def _call_store(self, call: Callable[..., T], *arguments: Any) -> T:
         """Call the store in its thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 

@@ -110,13 +110,13 @@ def cell_of(row: int, key: str, condition: Mapping[str, Any], body: str) -> Cell
 
 def result_body(result: Result) -> str:
     """Return a result without its cell, its candidates and its lost tokens, which the store keeps elsewhere."""
-    body = _told(result, _RESULT)
+    body = _nondefault_fields(result, _RESULT)
     body["confidence"] = plain_values(result.confidence)
-    body["usage"] = _told(result.usage, _USAGE)
+    body["usage"] = _nondefault_fields(result.usage, _USAGE)
     return to_json(body)
 
 
-def _told(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _nondefault_fields(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain_values(value) for name, default in defaults.items() if (value := getattr(record, name)) != default}
 
 

@@ -75,10 +75,10 @@ def load_problems(config: StudyConfig) -> Problems:
     Raises:
         ConfigError: a data set is empty or unknown, or `tts.experiments.datasets.load` refuses it.
     """
-    return {one.title: _loaded(one) for one in config.problems}
+    return {one.title: _load_problems(one) for one in config.problems}
 
 
-def _loaded(one: ProblemsConfig) -> dict[str, Problem]:
+def _load_problems(one: ProblemsConfig) -> dict[str, Problem]:
     parameters = one.parameters
     if one.limit is not None and "limit" in inspect.signature(datasets.get(one.dataset)).parameters:
         parameters["limit"] = one.limit

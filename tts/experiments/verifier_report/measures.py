@@ -139,7 +139,7 @@ def measure_verifier(scored: VerifierScores, gold: StepGold, *, thresholds: Sequ
     rng: _Rng = partial(generator, seed, 0, "trust", scored.role)  # each estimate has its own generator
     right, at = scored.right, scored.at
     by_kind = {
-        name: clustered_auc_within(*_known(_aggregate(scored, name), right, at), rng=rng("aggregation", name))
+        name: clustered_auc_within(*_drop_unknown(_aggregate(scored, name), right, at), rng=rng("aggregation", name))
         for name in (AGGREGATIONS if any(len(steps) > 1 for steps in scored.steps) else ())
     }
     quality = _quality(scored.scores, right, at, probabilities=scored.probabilities, rng=partial(rng, "whole"))
@@ -175,7 +175,7 @@ def _aggregate(scored: VerifierScores, how: str) -> Floats:
     return np.array([aggregate_scores(StepScores(steps=steps), how) if steps else math.nan for steps in scored.steps])
 
 
-def _known(scores: Floats, labels: Floats, at: Whole) -> tuple[Floats, Floats, Whole]:
+def _drop_unknown(scores: Floats, labels: Floats, at: Whole) -> tuple[Floats, Floats, Whole]:
     known = ~np.isnan(scores)
     return scores[known], labels[known], at[known]
 

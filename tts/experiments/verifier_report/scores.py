@@ -180,7 +180,7 @@ def _score(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
     scores, steps, right, answered, tokens, at, places = zip(*columns.rows, strict=True)
     whole = [s.pool for s in columns.sources if s.pool is not None and s.pool.has(role) and all(d.right is not None for d in s.drawn)]
     verifier = columns.sources[0].cell.verifiers.get(role, "")
-    bounds, oracle = _known(verifier, np.array(scores, np.float64))
+    bounds, oracle = _range_and_oracle(verifier, np.array(scores, np.float64))
     return VerifierScores(
         dataset=dataset, model=model, setting=setting, role=role, verifier=verifier or "not named", strategy=strategy, range=bounds,
         oracle=oracle, scores=np.array(scores), steps=steps, right=np.array(right, np.float64), answered=np.array(answered),
@@ -190,7 +190,7 @@ def _score(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
     )  # fmt: skip
 
 
-def _known(verifier: str, scores: Floats) -> tuple[tuple[float, float] | None, bool]:
+def _range_and_oracle(verifier: str, scores: Floats) -> tuple[tuple[float, float] | None, bool]:
     """Return the range of a verifier, and whether it needs the answer; (None, False) where it cannot be loaded here.
 
     Raises:

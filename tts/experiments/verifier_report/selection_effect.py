@@ -104,7 +104,7 @@ def selection_effect(scored: VerifierScores, *, aggregate: str = "last", seed: i
     peak = max(range(len(sizes)), key=lambda i: best.accuracy[i].value)
     return SelectionEffect(
         sizes=sizes,
-        proxy=[clustered_mean(row[~np.isnan(row)], rng=rng) for row in _promised(scored, best.problems, sizes, aggregate)],
+        proxy=[clustered_mean(row[~np.isnan(row)], rng=rng) for row in _mean_promise(scored, best.problems, sizes, aggregate)],
         best=best.accuracy,
         majority=majority.accuracy,
         weighted=weighted.accuracy,
@@ -128,7 +128,7 @@ def _sizes(pools: Sequence[ProblemPool]) -> list[int]:
     return sorted({*(2**i for i in range(largest.bit_length())), largest})
 
 
-def _promised(scored: VerifierScores, problems: Sequence[str], sizes: Sequence[int], aggregate: str) -> Floats:
+def _mean_promise(scored: VerifierScores, problems: Sequence[str], sizes: Sequence[int], aggregate: str) -> Floats:
     """Return the mean score of the chosen sample, [B, P], over a problem's pools; NaN where no score is known.
 
     `best_at_k` averages the "right" of the chosen candidate over subsets. Here that is its score, scaled to [0, 1], and, as the divisor,

@@ -96,7 +96,7 @@ def calibrate_chain(confidences: ArrayLike, right: ArrayLike, proposes: ArrayLik
     bounds = upper_bounds(wrong, answered, delta)
     kept = int(np.argmax(np.append(bounds > level, True)))  # how many tests pass before the first that fails
     if kept == 0:
-        raise _unreached(level, delta, int(answered[0]), int(wrong[0]), tested, float(bounds[0]))
+        raise _level_error(level, delta, int(answered[0]), int(wrong[0]), tested, float(bounds[0]))
     last = kept - 1
     return CalibratedChain(
         thresholds=tuple(path[start + last].tolist()),
@@ -176,7 +176,7 @@ def _problems(tested: float) -> int:
     return math.ceil(tested * PROPOSING / (PROPOSING - 1))
 
 
-def _unreached(level: float, delta: float, answered: int, wrong: int, tested: int, bound: float) -> ConfigError:
+def _level_error(level: float, delta: float, answered: int, wrong: int, tested: int, bound: float) -> ConfigError:
     """Return the error of a level that no thresholds reach."""
     share = wrong / max(1, answered)
     cause = f"risk is {level:g}, but no threshold keeps it: {wrong} of the {answered} surest answers are wrong, at most {bound:.3g} of all"

@@ -64,7 +64,7 @@ class Endpoint:
                 some = [text or " " for text in texts[start : start + _BATCH]]
                 body = {"model": self.model, "input": some, "encoding_format": "float"}
                 reply: dict[str, Any] = {}
-                await http.post("/embeddings", body, functools.partial(_taken, reply), hash64("embed", self.url), start)
+                await http.post("/embeddings", body, functools.partial(_keep_reply, reply), hash64("embed", self.url), start)
                 vectors += self._vectors(reply, len(some))
                 told = reply.get("usage")
                 count = told.get("prompt_tokens") if isinstance(told, dict) else None
@@ -95,7 +95,7 @@ class Endpoint:
         return vectors
 
 
-def _taken(reply: dict[str, Any], event: Any) -> bool:
+def _keep_reply(reply: dict[str, Any], event: Any) -> bool:
     """Keep a reply, of which no more is wanted."""
     reply.update(event)
     return True

@@ -60,13 +60,13 @@ class Adaptive(Judged):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Draw and judge until a score reaches the threshold."""
         for k in rounds(search, self.n):
-            (made,) = await draw(search, [search.root], self._annealed(search, k))
+            (made,) = await draw(search, [search.root], self._annealed_temperature(search, k))
             scores = await search.score([made.trajectory], self.verifier, self.aggregate)
             if (scores >= self.threshold).any():
                 raise SearchEnded("score")
         return search.candidates
 
-    def _annealed(self, search: Search, k: int) -> float | None:
+    def _annealed_temperature(self, search: Search, k: int) -> float | None:
         """Return the temperature of sample k, from 0; None: the run's."""
         if self.start is None:
             return self.temperature

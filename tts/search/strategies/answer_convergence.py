@@ -79,7 +79,7 @@ class AnswerConvergence(Strategy):
                     await search.complete([trace], temperature=self.temperature)
                     break
                 following = await self._step(search, trace)
-                if following.status == "active" and await self._converged(search, trace, row, cue):
+                if following.status == "active" and await self._probe_trace(search, trace, row, cue):
                     search.drop([following])
                     break
                 trace = following
@@ -100,7 +100,7 @@ class AnswerConvergence(Strategy):
         (children,) = await advance(search, [trace], max_steps=steps, temperature=self.temperature, until=until)
         return children[0]
 
-    async def _converged(self, search: Search, trace: Trajectory, row: EqualAnswers, cue: str) -> bool:
+    async def _probe_trace(self, search: Search, trace: Trajectory, row: EqualAnswers, cue: str) -> bool:
         """Probe a trace and count; where the row is full, the probe is the trace's candidate."""
         forced = await search.extend([trace], trace.marks.close + cue if trace.is_thinking else cue)
         (probes,) = await search.expand(forced, 1, END, temperature=0.0, max_tokens=self.tokens)

@@ -116,7 +116,7 @@ class ModelCall:
                 with gateway.offers.servers[self._offer.model].borrowed() as loan:
                     self._backend = await asyncio.to_thread(gateway.cache.backend, loan.records["policy"])
                     payer = gateway.accounts.of(self._client.name)
-                    bound = await asyncio.to_thread(self._bound, self._backend, payer)
+                    bound = await asyncio.to_thread(self._booking_bounds, self._backend, payer)
                     part = gateway.books.reserve(gateway.entry(self.number, self._client, payer, {}), bound)
                     begun = time.monotonic()
                     try:
@@ -129,7 +129,7 @@ class ModelCall:
                             raise
                         raise self._late(bound["seconds"] / SECONDS_UNIT) from None
                     finally:
-                        spent = self._spent(self._backend, time.monotonic() - begun) if part.is_held else {}
+                        spent = self._booking_costs(self._backend, time.monotonic() - begun) if part.is_held else {}
                         gateway.close_part(part, spent)
                         gateway.books.forget(self.number)
                         if spent:
@@ -150,7 +150,7 @@ class ModelCall:
             "ask for fewer tokens", param="max_tokens", code="too_long",
         )  # fmt: skip
 
-    def _bound(self, backend: Backend, payer: SharedAccount) -> dict[str, int]:
+    def _booking_bounds(self, backend: Backend, payer: SharedAccount) -> dict[str, int]:
         """Return the most that may be booked, in whole units.
 
         Raises:
@@ -181,7 +181,7 @@ class ModelCall:
             **({"seconds": int(min(seconds) * SECONDS_UNIT)} if seconds else {}),
         }
 
-    def _spent(self, backend: Backend, seconds: float) -> dict[str, int]:
+    def _booking_costs(self, backend: Backend, seconds: float) -> dict[str, int]:
         """Return what is booked, in whole units."""
         cost = self.cost
         return {

@@ -208,7 +208,7 @@ class _ChoiceRow:
         try:
             while True:
                 left = order.max_tokens - used
-                sample = await self._drawn(handle, Row(stream, used, min(left, _PIECE) if by_pieces else left))
+                sample = await self._draw_row(handle, Row(stream, used, min(left, _PIECE) if by_pieces else left))
                 used, handle = used + sample.num_tokens, sample.handle
                 made += [handle] if handle is not None else []
                 self.text, ended = self.text + sample.text, sample.finish != "length" or used >= order.max_tokens or not by_pieces
@@ -220,7 +220,7 @@ class _ChoiceRow:
         finally:
             backend.release(made)
 
-    async def _drawn(self, handle: Any, row: Row) -> Sample:
+    async def _draw_row(self, handle: Any, row: Row) -> Sample:
         stop = StopCondition(self.order.stops, at_step=bool(self.order.stops))
         rows = self.backend.sample(SampleRequest(handle, (row,), self.order.sampling, stop, self.text))
         try:

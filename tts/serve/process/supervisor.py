@@ -64,7 +64,7 @@ def supervise(config: GatewayConfig, host: str, listening: socket.socket, shown:
     def start(url: str) -> WorkerProcess:
         ready, name = context.Event(), secrets.token_hex(8)
         process = context.Process(target=work, args=(config, host, listening, url, name, ready))
-        with _hangup_blocked() if has_hangup else nullcontext():
+        with _block_hangup() if has_hangup else nullcontext():
             process.start()
         return WorkerProcess(name, process, ready)
 
@@ -112,7 +112,7 @@ def _bury(config: GatewayConfig, worker: WorkerProcess) -> None:
 
 
 @contextmanager
-def _hangup_blocked() -> Generator[None]:
+def _block_hangup() -> Generator[None]:
     """Block SIGHUP for the block: a process that is started there inherits that, and unblocks it when it can answer."""
     assert sys.platform != "win32"
     before: Any = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])

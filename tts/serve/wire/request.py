@@ -549,13 +549,13 @@ def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Pict
         except binascii.Error:
             raise refused(where, f"{where} is {shown(url)}, but its data is not valid base64") from None
         return Picture(url, detail if isinstance(detail, str) else "")
-    address = _split(url)
+    address = _scheme_and_host(url)
     if address is None or address[0] != "https" or address[1] not in limits.image_hosts:
         raise refused(where, f"{where} is {shown(url)}, but this server takes pictures as data urls (png, jpeg, gif, webp) alone")
     return Picture(url, detail if isinstance(detail, str) else "")
 
 
-def _split(url: str) -> tuple[str, str] | None:
+def _scheme_and_host(url: str) -> tuple[str, str] | None:
     """Return the scheme and host of a url without credentials and port; None where it is no such url."""
     try:
         found = urlsplit(url)

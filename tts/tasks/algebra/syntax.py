@@ -85,7 +85,7 @@ class _Parser:
         self._at += 1
         return token
 
-    def _taken(self, token: str) -> bool:
+    def _take_token(self, token: str) -> bool:
         """Take the next token if it is this one; return whether it is."""
         found = self._next == token
         self._at += found
@@ -117,9 +117,9 @@ class _Parser:
     def _product(self) -> Node:
         factors = [self._factor()]
         while True:
-            if self._taken("*"):
+            if self._take_token("*"):
                 factors.append(self._factor())
-            elif self._taken("/"):
+            elif self._take_token("/"):
                 factors.append(Node("/", (ONE, self._factor())))
             elif self._starts_factor():
                 factors.append(self._factor(implicit=True))
@@ -141,15 +141,15 @@ class _Parser:
 
     def _power(self, base: Node) -> Node:
         for _ in range(_MOST_MARKS):
-            if self._taken("!"):
-                base = Node("!!" if self._taken("!") else "!", (base,))
+            if self._take_token("!"):
+                base = Node("!!" if self._take_token("!") else "!", (base,))
             elif self._next == "'":
                 base = self._prime(base)
-            elif self._taken("^"):
+            elif self._take_token("^"):
                 base = Node("degree", (base,)) if self._is_degree() else Node("^", (base, self._exponent()))
-            elif self._taken(r"\degree"):
+            elif self._take_token(r"\degree"):
                 base = Node("degree", (base,))
-            elif not self._taken("%"):
+            elif not self._take_token("%"):
                 return base
         raise UndecidedError("too many marks")
 
@@ -160,7 +160,7 @@ class _Parser:
         return self._apply(base.name + "'") if self._next == "(" else Node("symbol", name=base.name + "'")
 
     def _is_degree(self) -> bool:
-        if self._taken(r"\circ"):
+        if self._take_token(r"\circ"):
             return True
         if self._tokens[self._at : self._at + 3] == ["{", r"\circ", "}"]:
             self._at += 3
@@ -235,7 +235,7 @@ class _Parser:
         return Node("symbol", name=name)
 
     def _subscript(self) -> str:
-        if not self._taken("_"):
+        if not self._take_token("_"):
             return ""
         return "_" + (self._group_text() if self._next == "{" else self._take())
 
@@ -255,7 +255,7 @@ class _Parser:
         """Return an unknown function of what stands after it in parentheses."""
         self._expect("(")
         args = [self._sum()]
-        while self._taken(","):
+        while self._take_token(","):
             args.append(self._sum())
         self._expect(")")
         return Node("unknown", tuple(args), name)
@@ -297,7 +297,7 @@ class _Parser:
 
     def _root(self) -> Node:
         degree = Node("number", value=Fraction(2))
-        if self._taken("["):
+        if self._take_token("["):
             degree = self._sum()
             self._expect("]")
         return Node("call", (self._argument(), degree), "root")
@@ -306,9 +306,9 @@ class _Parser:
         base: Node | None = None
         power: Node | None = None
         for _ in range(2):
-            if base is None and self._taken("_"):
+            if base is None and self._take_token("_"):
                 base = self._argument()
-            elif power is None and self._taken("^"):
+            elif power is None and self._take_token("^"):
                 power = self._exponent()
         inverse = name in ANGLES and power is not None and power.op == "-" and power.args[0] == ONE
         args = self._arguments(name)
@@ -323,7 +323,7 @@ class _Parser:
         if self._next in ("(", "{"):
             close = _CLOSING[self._take()]
             args = [self._sum()]
-            while name in ("gcd", "lcm", "max", "min") and self._taken(","):
+            while name in ("gcd", "lcm", "max", "min") and self._take_token(","):
                 args.append(self._sum())
             self._expect(close)
             return tuple(args)

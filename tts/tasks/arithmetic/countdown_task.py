@@ -46,14 +46,14 @@ class CountdownTask(LinesTask):
 
     def is_finished(self, text: str) -> bool:
         """Whether the last line that is not empty is "A: " and a number or an expression, and its newline is there."""
-        return text.endswith("\n") and _stated(text.rstrip().rpartition("\n")[2]) is not None
+        return text.endswith("\n") and _parse_answer_line(text.rstrip().rpartition("\n")[2]) is not None
 
     def extract(self, text: str) -> str | None:
         """Return the expression of the last answer line, or what the steps before it compose; None without such a line or expression."""
         found: Expression | None = None
         steps: list[str] = []
         for line in self.split(text):
-            stated = _stated(line)
+            stated = _parse_answer_line(line)
             if stated is None:
                 steps.append(line)
                 continue
@@ -75,7 +75,7 @@ def _compose(written: Sequence[str]) -> Expression | None:
     return composed(steps) if len(steps) <= _MOST_STEPS else None
 
 
-def _stated(line: str) -> Expression | None:
+def _parse_answer_line(line: str) -> Expression | None:
     found = _ANSWER_LINE.fullmatch(line)
     return None if found is None else parsed(found[1])
 

@@ -44,7 +44,7 @@ def judge_countdown(problem: CountdownProblem, lines: Sequence[str]) -> list[boo
     verdicts: list[bool] = []
     for line in before:
         step = read_step(line)
-        verdicts.append(step is not None and _used(there, step) and step.result == apply(step.operator, step.left, step.right))
+        verdicts.append(step is not None and _use_operands(there, step) and step.result == apply(step.operator, step.left, step.right))
         if step is not None:
             there[step.result] += 1
     if stated is not None:
@@ -74,7 +74,7 @@ def _follow(part: Expression, lines: Iterator[str], verdicts: list[bool]) -> int
     return expected.result if written is None else written.result
 
 
-def _used(there: Counter[int], step: Step) -> bool:
+def _use_operands(there: Counter[int], step: Step) -> bool:
     """Take a step's operands out of what is there, as far as they are; return whether both were."""
     taken = 0
     for number in (step.left, step.right):

@@ -50,7 +50,7 @@ class StoryEvent:
 
     def told(self, story: Story) -> str:
         """Return the event's sentence in a story."""
-        return _told(EVENTS[self.kind][self.template], story, self.first, self.second)
+        return _render_story(EVENTS[self.kind][self.template], story, self.first, self.second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,12 @@ class Story:
         return found
 
     def __str__(self) -> str:
-        return " ".join([_told(_START, self, self.start), *(event.told(self) for event in self.events), _told(_QUESTION, self)])
+        return " ".join(
+            [_render_story(_START, self, self.start), *(event.told(self) for event in self.events), _render_story(_QUESTION, self)]
+        )
 
 
-def _told(template: str, story: Story, first: int = 0, second: int = 0) -> str:
+def _render_story(template: str, story: Story, first: int = 0, second: int = 0) -> str:
     numbered = re.sub(r"\bN\b", str(first), re.sub(r"\bM\b", str(second), template))
     return numbered.replace("{they}", NAMES[story.name]).replace("{items}", story.items).replace("{name}", story.name)
 
@@ -138,9 +140,9 @@ def _reading(written: str) -> Story | str:
     if opened["items"] not in ITEMS:
         return f"nothing in its stories is called {shown(opened['items'])}, as in {shown(first)}; there are {', '.join(ITEMS)}"
     story = Story(opened["name"], opened["items"], int(opened["N"]), ())
-    if _told(_START, story, story.start) != first:
-        return f"{first!r} would be {_told(_START, story, story.start)!r}"
-    question = _told(_QUESTION, story)
+    if _render_story(_START, story, story.start) != first:
+        return f"{first!r} would be {_render_story(_START, story, story.start)!r}"
+    question = _render_story(_QUESTION, story)
     if not told or told[-1] != question:
         return f"it ends with {shown((told or [first])[-1])}, not with {question!r}"
     events: list[StoryEvent] = []

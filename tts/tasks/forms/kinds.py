@@ -119,14 +119,14 @@ def _range(text: str, *, dash: bool) -> str | None:
     match = _SPAN.fullmatch(text)
     if match is None:
         words = _FROM_TO.fullmatch(text)
-        return None if words is None else f"{_bound(words[1])} to {_bound(words[2])}"
+        return None if words is None else f"{_format_bound(words[1])} to {_format_bound(words[2])}"
     low, high = match[1].replace(",", ""), match[3].replace(",", "")
     coded = any(part[0] == "0" and part[1:2].isdigit() for part in (low, high))
     if not dash and match["dash"] == "-" and not coded and float(low) > float(high):
         return None  # a difference: a range is written upwards
-    return f"{_bound(low)} to {_bound(high)}"
+    return f"{_format_bound(low)} to {_format_bound(high)}"
 
 
-def _bound(number: str) -> str:
+def _format_bound(number: str) -> str:
     number = number.replace(",", "").removeprefix("+")
     return number.rstrip("0").rstrip(".") if "." in number else number

@@ -84,8 +84,8 @@ class Sieve:
 
     def samples(self, record: SearchRows) -> list[PathSample]:
         """Return the samples of a search that are kept, in draw order."""
-        kept = list(self._kept(record))
-        return self._balanced(kept) if self.filters.balanced else kept
+        kept = list(self._keep_samples(record))
+        return self._balance_answers(kept) if self.filters.balanced else kept
 
     def admit(self, record: SearchRows) -> bool:
         """Return whether the problem of a search may have one more row, and count the row if so."""
@@ -102,7 +102,7 @@ class Sieve:
         self._rows[record.problem] += 1
         return True
 
-    def _kept(self, record: SearchRows) -> Iterator[PathSample]:
+    def _keep_samples(self, record: SearchRows) -> Iterator[PathSample]:
         keep = self.keep if self.filters.keep == "auto" else self.filters.keep
         for sample in record.samples:
             good = self.filters.is_good(sample) if keep == "good" else True
@@ -124,7 +124,7 @@ class Sieve:
         self._texts.add(digest)
         return False
 
-    def _balanced(self, samples: Sequence[PathSample]) -> list[PathSample]:
+    def _balance_answers(self, samples: Sequence[PathSample]) -> list[PathSample]:
         counts = Counter(sample.answer for sample in samples if sample.answer is not None)
         most, seen, kept = min(counts.values(), default=0), Counter[str | None](), list[PathSample]()
         for sample in samples:

@@ -155,7 +155,7 @@ class Definitions:
             for s in nodes if isinstance(s, ast.Import | ast.ImportFrom) for alias in s.names
         }  # fmt: skip
         self._stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        self._changed = set(_changed(body))
+        self._changed = set(_changed_names(body))
         self._risky = set(_risky(nodes))
         # an assertion of a tuple holds whatever is in it
         self.passes_always = any(isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts for node in nodes)
@@ -230,7 +230,7 @@ def _is_generator(node: ast.stmt) -> bool:
     return any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node))
 
 
-def _changed(body: Iterable[ast.stmt]) -> Iterator[str]:
+def _changed_names(body: Iterable[ast.stmt]) -> Iterator[str]:
     """Yield the names of the module that are bound by more than definitions and plain assignments."""
     for statement in body:
         plain = isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name)

@@ -38,10 +38,10 @@ def memory_of(processes: Iterable[tuple[int, int]]) -> int:
     Args:
         processes: Each with its resident memory, which is counted where the kernel does not report the proportional one.
     """
-    return sum(_held(pid, resident) for pid, resident in processes)
+    return sum(_memory_of(pid, resident) for pid, resident in processes)
 
 
-def _held(pid: int, resident: int) -> int:
+def _memory_of(pid: int, resident: int) -> int:
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:  # noqa: PTH123 - a kernel's file
             return next((int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss:")), resident)

@@ -240,9 +240,9 @@ class _Program:
                 working = now
                 deadline = now + self._seconds
             if now > deadline:
-                return self._ended(ProgramOutcome.TIMEOUT, f"it ran for more than {self._seconds:g} seconds")
+                return self._end_result(ProgramOutcome.TIMEOUT, f"it ran for more than {self._seconds:g} seconds")
             if self._wrote > self._limits.output:
-                return self._ended(ProgramOutcome.OUTPUT, f"it wrote more than {self._limits.output} bytes")
+                return self._end_result(ProgramOutcome.OUTPUT, f"it wrote more than {self._limits.output} bytes")
             if now - looked > _WATCH_S:
                 looked = now
                 if (passed := self._passed_limit()) is not None:
@@ -281,17 +281,17 @@ class _Program:
         running = list(descendants(self._process.pid))
         own = 3 if self._tests.reads_input else 2  # processes of the sandbox
         if len(running) > self._limits.processes + own:
-            return self._ended(ProgramOutcome.PROCESSES, f"it had more than {self._limits.processes} processes")
+            return self._end_result(ProgramOutcome.PROCESSES, f"it had more than {self._limits.processes} processes")
         if sum(resident for _, resident in running) > self._limits.memory and (now := time.monotonic()) > self._count_again:
             memory = memory_of(running)
             self._count_again = time.monotonic() + _SLOW * (time.monotonic() - now)
             if memory > self._limits.memory:
-                return self._ended(ProgramOutcome.MEMORY, f"its processes held more than {self._limits.memory} bytes")
+                return self._end_result(ProgramOutcome.MEMORY, f"its processes held more than {self._limits.memory} bytes")
         if self._isolated:
             return None  # its folder is bounded by its size
         held = held_in(self._folder)
         if held is None or held + unlinked(pid for pid, _ in running) > self._limits.disk:
-            return self._ended(ProgramOutcome.DISK, f"its folder held more than {self._limits.disk} bytes or {MOST_FILES} files")
+            return self._end_result(ProgramOutcome.DISK, f"its folder held more than {self._limits.disk} bytes or {MOST_FILES} files")
         return None
 
     def _verdict(self) -> ProgramResult:
@@ -301,23 +301,25 @@ class _Program:
         if {"error", "steps"} & said.keys():
             return judged(said, self._tests, self._text)
         if self._group is not None and self._group.killed():
-            return self._ended(ProgramOutcome.MEMORY, f"the kernel ended it for more than {self._limits.memory} bytes")
+            return self._end_result(ProgramOutcome.MEMORY, f"the kernel ended it for more than {self._limits.memory} bytes")
         status = int(said.get("status", 0))
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             if number == signal.SIGALRM:
-                return self._ended(ProgramOutcome.TIMEOUT, f"it ran for more than {self._limits.seconds:g} seconds in a test")
+                return self._end_result(ProgramOutcome.TIMEOUT, f"it ran for more than {self._limits.seconds:g} seconds in a test")
             if number == signal.SIGXCPU:
-                return self._ended(ProgramOutcome.TIMEOUT, "it used up its processor time")
+                return self._end_result(ProgramOutcome.TIMEOUT, "it used up its processor time")
             kind = ProgramOutcome.DISK if number == signal.SIGXFSZ else ProgramOutcome.CRASHED
-            return self._ended(kind, f"it was ended by {signal.Signals(number).name}")
-        return self._ended(ProgramOutcome.CRASHED, f"it ended by itself, with code {os.waitstatus_to_exitcode(status)}, before its tests")
+            return self._end_result(kind, f"it was ended by {signal.Signals(number).name}")
+        return self._end_result(
+            ProgramOutcome.CRASHED, f"it ended by itself, with code {os.waitstatus_to_exitcode(status)}, before its tests"
+        )
 
     @property
     def _text(self) -> str:
         return self._output.decode("utf-8", "replace")
 
-    def _ended(self, outcome: ProgramOutcome, detail: str) -> ProgramResult:
+    def _end_result(self, outcome: ProgramOutcome, detail: str) -> ProgramResult:
         return ProgramResult(outcome, detail, output=self._text)
 
 

@@ -154,7 +154,7 @@ class _Reading:
         if not any(step.is_test for step, _ in self._steps):
             for statement in self._defined.uncalled():
                 self._read(statement)
-        return self._mentioned()
+        return self._mentioned_steps()
 
     @property
     def called(self) -> frozenset[str]:
@@ -162,7 +162,7 @@ class _Reading:
         used = {node.id for statement in self._body for node in ast.walk(statement) if isinstance(node, ast.Name)}
         return frozenset(filter(self._defined.is_the_programs, used))
 
-    def _mentioned(self) -> list[CodeStep]:
+    def _mentioned_steps(self) -> list[CodeStep]:
         kept = [(step, name, step.words()) for step, name in self._steps]
         while True:
             left = [part for part in kept if part[1] not in self._used or any(part[1] in other[2] for other in kept if other[1] != part[1])]
@@ -248,7 +248,7 @@ class _Reading:
                     inside = {p: self._keep(p, a, parts) for p, a in zip(_parameters(function, len(arguments)), arguments, strict=True)}
                     self._write_out(function.body, {**self._known, **inside}, parts, depth + 1)
                 case ast.Expr(value=ast.Call() as call) if depth:
-                    _asked(self._put_in(call, names), parts)
+                    _ask_expression(self._put_in(call, names), parts)
                 case _:
                     raise NotPlainError
 
@@ -265,7 +265,7 @@ class _Reading:
         if isinstance(node, ast.Name) or (self._defined.constant_of(name, node) is not None):
             return node
         kept = f"_kept_{parts.number}_{len(parts.values)}"
-        _asked(node, parts, name=kept)
+        _ask_expression(node, parts, name=kept)
         return ast.Name(kept, ast.Load())
 
 
@@ -282,7 +282,7 @@ def _loop(every: ast.GeneratorExp | ast.ListComp) -> ast.stmt:
     return ast.For(over.target, over.iter, [ast.Assert(every.elt, None)], [])
 
 
-def _asked(node: ast.expr, parts: AskedParts, name: str | None = None) -> None:
+def _ask_expression(node: ast.expr, parts: AskedParts, name: str | None = None) -> None:
     index = parts.ask(node, name=name, truth=name is None)
     parts.clauses.append(Clause(lambda values: said_of(values, index) is not Ellipsis, ""))  # it must not raise
 

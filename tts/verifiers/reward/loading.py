@@ -51,11 +51,13 @@ def served(
     with _LOCK:
         model = _KEPT.get(key)
         if model is None:
-            model = _KEPT[key] = _made(*key)
+            model = _KEPT[key] = _make_model(*key)
         return model
 
 
-def _made(name: str, weights: str | None, backend: str | None, device: str | None, url: str | None, served_as: str | None) -> ServedModel:
+def _make_model(
+    name: str, weights: str | None, backend: str | None, device: str | None, url: str | None, served_as: str | None
+) -> ServedModel:
     record = reward_record.load(name)
     if weights is not None:
         record = record.model_copy(update={"model": weights})

@@ -105,7 +105,7 @@ class SolutionRenderer:
             prompt: The task's prompt for the policy, for records whose template has `{prompt}`.
         """
         texts = [step.strip() for step in steps]
-        held = self._held(problem)
+        held = self._forbidden_in(problem)
         if held is not None:
             return RenderedSolution.unknown([PROBLEM_HOLDS.format(text=held)] * len(steps))
         why = [""] * len(steps)
@@ -113,7 +113,7 @@ class SolutionRenderer:
         for i, text in enumerate(texts):
             if not text:
                 why[i] = EMPTY
-            elif (held := self._held(text)) is not None:
+            elif (held := self._forbidden_in(text)) is not None:
                 why[i] = HOLDS.format(text=held)
                 why[i + 1 :] = [BEHIND] * (len(steps) - i - 1)
                 break
@@ -256,7 +256,7 @@ class SolutionRenderer:
         control = [token.content for token in self._tokenizer.added_tokens_decoder.values() if token.special]
         return tuple(dict.fromkeys([*between, *control, *self._tokenizer.all_special_tokens]))
 
-    def _held(self, text: str) -> str | None:
+    def _forbidden_in(self, text: str) -> str | None:
         return next((one for one in self._forbidden if one in text), None)
 
     def _overhead(self) -> tuple[int, int]:

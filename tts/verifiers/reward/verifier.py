@@ -112,14 +112,14 @@ class Reward(Verifier):
             ConfigError: the model cannot be loaded, or does not fit its record.
         """
         del record
-        return self._with(asked=self._loaded(), count=backend.count)
+        return self._with(asked=self._load_model(), count=backend.count)
 
     def opened(self) -> Reward:
         """Return the verifier with a new session, for the search of one problem."""
-        asked = self._loaded()
+        asked = self._load_model()
         return self._with(asked=asked, count=self.count, session=asked.session())
 
-    def _loaded(self) -> ServedModel:
+    def _load_model(self) -> ServedModel:
         return self.asked or served(self.record, self.weights, self.backend, self.device, self.url, self.served_as)
 
     def _with(self, **parts: Any) -> Reward:

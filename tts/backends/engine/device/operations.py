@@ -92,11 +92,11 @@ class DeviceOperations:
         tokens, logprobs = np.empty(len(request.rows), np.int64), np.empty(len(request.rows), np.float64)
         for word in np.unique(request.words):
             some = np.flatnonzero(request.words == word)
-            drawn = self._drawn(logits, request.of(some), int(word))
+            drawn = self._draw_rows(logits, request.of(some), int(word))
             tokens[some], logprobs[some] = drawn.tokens, drawn.logprobs
         return HostDraws(tokens, logprobs)
 
-    def _drawn(self, logits: Tensor, request: DrawRequest, word: int) -> HostDraws:
+    def _draw_rows(self, logits: Tensor, request: DrawRequest, word: int) -> HostDraws:
         kernels, device = self.kernels, self.device
         samplings = request.samplings
         temperatures = torch.tensor([s.temperature for s in samplings], dtype=torch.float32, device=device)

@@ -127,7 +127,7 @@ class Archon(Strategy):
             n = self.n or await self._affordable(search)
             left = await self._generate(search, n, first)
             for layer in self.layers[1:]:
-                left = await self._passed(search, layer, left)
+                left = await self._run_layer(search, layer, left)
             if any(one.made.answer is not None for one in left):
                 kept = {one.made.index for one in left}
                 for c in [c for c in search.candidates[first:] if c.index not in kept]:
@@ -141,7 +141,7 @@ class Archon(Strategy):
                 await search.complete([search.root], n - drawn, temperature=self.temperature, model=role)
         return [Reviewed(c) for c in search.candidates[first:]]
 
-    async def _passed(self, search: Search, layer: str, given: Sequence[Reviewed]) -> list[Reviewed]:
+    async def _run_layer(self, search: Search, layer: str, given: Sequence[Reviewed]) -> list[Reviewed]:
         """Return the solutions that a layer keeps, or writes in their place."""
         whole = [one for one in given if not one.made.truncated]
         if layer == "fuse":
